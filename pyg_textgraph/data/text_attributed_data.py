@@ -1,0 +1,187 @@
+"""One text graph, or a batch of them, in PyG's own containers."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.data.storage import GlobalStorage
+
+TOKEN_KEYS = ("input_ids", "labels")
+PAIR_KEYS = ("spd", "rrwp", "pair_index", "magnetic_eigvals", "magnetic_eigvecs", "magnetic_num_eigvals")
+TEXT_KEYS = ("text", "text_nodes", "text_edges")
+# PyG guesses node and edge attributes by size, which misfiles these when N = 1 or E = N²
+_NEVER_PER_NODE = frozenset((*TOKEN_KEYS, *PAIR_KEYS, "target", "text_edges"))
+_NEVER_PER_EDGE = frozenset((*TOKEN_KEYS, *PAIR_KEYS, "target", "num_tokens", "text", "text_nodes"))
+
+
+class TextGraphStorage(GlobalStorage):
+    """PyG's storage, told by name instead of by size what belongs to nodes and to edges."""
+
+    def is_node_attr(self, key: str) -> bool:
+        # texts are lists, which PyG's sampling loaders cannot index: there they are copied whole
+        if key in _NEVER_PER_NODE or key in TEXT_KEYS:
+            return False
+        return key == "num_tokens" or super().is_node_attr(key)
+
+    def is_edge_attr(self, key: str) -> bool:
+        if key in _NEVER_PER_EDGE or key in TEXT_KEYS:
+            return False
+        return super().is_edge_attr(key)
+
+
+class TextAttributedData(Data):
+    r"""A graph whose nodes carry texts.
+
+    Everything else (packing, positions, visibility) is derived from these fields by
+    :class:`~pyg_textgraph.data.TokenLayout`. Batches and separates with PyG's own collate.
+
+    Args:
+        text: One text per node.
+        edge_index: Edges, from row 0 to row 1.
+        input_ids: The tokens of all nodes, node after node.
+        num_tokens: Tokens per node.
+        labels: Per token, the id to be predicted *at* that place (i.e. ``input_ids`` itself), or −100
+            where nothing is supervised.
+        target: The node whose text is continued or classified.
+        num_nodes: Number of nodes; inferred from ``text`` or ``num_tokens`` when left out.
+        **kwargs: Further attributes, as for :class:`torch_geometric.data.Data`.
+
+    Shapes:
+        - **edge_index** (2, E); **num_tokens** (N,); **input_ids**, **labels** (T,), T = sum of ``num_tokens``
+
+    Raises:
+        ValueError: By :meth:`validate`, naming the field.
+    """
+
+    def __init__(
+        self,
+        text: list[str] | None = None,
+        edge_index: Tensor | None = None,
+        input_ids: Tensor | None = None,
+        num_tokens: Tensor | None = None,
+        labels: Tensor | None = None,
+        target: int | Tensor | None = None,
+        num_nodes: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(edge_index=edge_index)
+        self.__dict__["_store"] = TextGraphStorage(self._store._mapping, _parent=self)
+        fields = {"text": text, "input_ids": input_ids, "num_tokens": num_tokens, "labels": labels, "target": target}
+        for key, value in (fields | kwargs).items():
+            if value is not None:
+                self[key] = value
+        if num_nodes is None:
+            num_nodes = next((len(x) for x in (num_tokens, text) if x is not None), None)
+        if num_nodes is not None:
+            self.num_nodes = num_nodes
+
+    @classmethod
+    def from_data(cls, data: Data) -> Self:
+        """A copy of any :class:`~torch_geometric.data.Data` that shares its tensors; ``text_nodes`` becomes ``text``."""
+        fields = dict(data.to_dict())
+        if "text" not in fields and "text_nodes" in fields:
+            fields["text"] = list(fields.pop("text_nodes"))
+        fields["num_nodes"] = data.num_nodes
+        return cls(**fields)
+
+    def is_node_attr(self, key: str) -> bool:
+        return key in ("text", "text_nodes") or super().is_node_attr(key)
+
+    def is_edge_attr(self, key: str) -> bool:
+        return key == "text_edges" or super().is_edge_attr(key)
+
+    def __cat_dim__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        if key in (*TOKEN_KEYS, "num_tokens", "target"):
+            return 0
+        return super().__cat_dim__(key, value, *args, **kwargs)
+
+    def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        if key == "target":
+            return self.num_nodes
+        if key in (*TOKEN_KEYS, "num_tokens"):
+            return 0
+        return super().__inc__(key, value, *args, **kwargs)
+
+    @property
+    def token_ptr(self) -> Tensor:
+        """Where each node's tokens start and the last one's end, (N + 1,)."""
+        ptr = self.num_tokens.new_zeros(self.num_tokens.numel() + 1)
+        torch.cumsum(self.num_tokens, 0, out=ptr[1:])
+        return ptr
+
+    def subgraph(self, subset: Tensor) -> Self:
+        """Returns the induced subgraph with its tokens; pair features are dropped, as they need the whole graph.
+
+        Args:
+            subset: The nodes to keep, indices or a mask.
+
+        Raises:
+            ValueError: If ``subset`` leaves out the target.
+        """
+        out = copy.copy(self)
+        for key in PAIR_KEYS:
+            if key in out:
+                del out[key]
+        keep = subset.nonzero().view(-1) if subset.dtype == torch.bool else subset
+        if "target" in out:
+            place = (keep == int(out.target)).nonzero().view(-1)
+            if place.numel() == 0:
+                raise ValueError(f"subgraph: 'subset' leaves out the target, node {int(out.target)}; delete it first")
+            out.target = int(place[0])
+        if "num_tokens" in out:
+            ptr = self.token_ptr
+            parts = [torch.arange(int(ptr[n]), int(ptr[n + 1]), device=keep.device) for n in keep.tolist()]
+            tokens = torch.cat(parts) if parts else keep[:0]
+            for key in TOKEN_KEYS:
+                if key in out:
+                    out[key] = self[key][tokens]
+        return super(TextAttributedData, out).subgraph(subset)
+
+    def validate(self, raise_on_error: bool = True) -> bool:
+        """Checks the fields against each other.
+
+        Raises:
+            ValueError: Naming the field, what it holds and what was expected.
+        """
+        problem = self._first_problem()
+        if problem is not None and raise_on_error:
+            raise ValueError(f"{self.__class__.__name__}: {problem}")
+        return problem is None and super().validate(raise_on_error)
+
+    def _first_problem(self) -> str | None:
+        n = self._store._mapping.get("num_nodes")
+        if n is None:
+            return "'num_nodes' is not set; pass num_nodes=, text= or num_tokens="
+        edge_index = self._store._mapping.get("edge_index")
+        if edge_index is not None:
+            if edge_index.dtype != torch.long or edge_index.dim() != 2 or edge_index.size(0) != 2:
+                return f"'edge_index' is {edge_index.dtype} of shape {tuple(edge_index.shape)}, expected int64 (2, E)"
+            if edge_index.numel() and (int(edge_index.min()) < 0 or int(edge_index.max()) >= n):
+                bad = int(edge_index.max()) if int(edge_index.max()) >= n else int(edge_index.min())
+                return f"'edge_index' holds node {bad} but the graph has {n} nodes"
+        if "text" in self and not hasattr(self, "ptr") and len(self.text) != n:
+            return f"'text' has {len(self.text)} entries but the graph has {n} nodes"
+        if "num_tokens" in self:
+            count = self.num_tokens
+            if count.dtype != torch.long or count.shape != (n,):
+                return f"'num_tokens' is {count.dtype} of shape {tuple(count.shape)}, expected int64 ({n},)"
+            if n and int(count.min()) < 0:
+                return f"'num_tokens' holds {int(count.min())}, expected counts of 0 or more"
+            for key in TOKEN_KEYS:
+                if key in self and (self[key].dtype != torch.long or self[key].shape != (int(count.sum()),)):
+                    got = f"{self[key].dtype} of shape {tuple(self[key].shape)}"
+                    return f"'{key}' is {got}, expected int64 ({int(count.sum())},), the sum of 'num_tokens'"
+        elif "input_ids" in self:
+            return "'input_ids' is set without 'num_tokens'"
+        if "target" in self:
+            target = torch.as_tensor(self.target).view(-1)
+            if target.is_floating_point() or (target < 0).any() or (target >= n).any():
+                return f"'target' is {target.tolist()}, expected node indices in [0, {n})"
+        return None
+
+
+torch.serialization.add_safe_globals([TextAttributedData, TextGraphStorage])
