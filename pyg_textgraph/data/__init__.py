@@ -1,6 +1,21 @@
 """Text graphs, their tokens, and how a batch of them becomes one sequence."""
 
 from pyg_textgraph.data.layout import TokenLayout, to_dense_pairs
+from pyg_textgraph.data.prompts import TaskPrompt, add_question_node, answer_ids, append_to_target
 from pyg_textgraph.data.text_attributed_data import TextAttributedData
+from pyg_textgraph.data.token_store import TokenStore
+from pyg_textgraph.data.tokenization import node_texts, tokenize, tokenize_texts
 
-__all__ = ["TextAttributedData", "TokenLayout", "to_dense_pairs"]
+__all__ = [
+    "TaskPrompt",
+    "TextAttributedData",
+    "TokenLayout",
+    "TokenStore",
+    "add_question_node",
+    "answer_ids",
+    "append_to_target",
+    "node_texts",
+    "to_dense_pairs",
+    "tokenize",
+    "tokenize_texts",
+]

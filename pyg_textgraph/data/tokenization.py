@@ -1,0 +1,99 @@
+"""Texts to token ids, without special tokens: a node's tokens mean the same wherever the node stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from tqdm import tqdm
+
+from pyg_textgraph.data.text_attributed_data import TextAttributedData
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+def node_texts(data: Data) -> list[str]:
+    """The texts of a graph, from ``text`` or, as public data sets name it, ``text_nodes``.
+
+    Raises:
+        ValueError: If there are none, or not one string per node.
+    """
+    texts = next((data[key] for key in ("text", "text_nodes") if key in data), None)
+    if texts is None:
+        raise ValueError("the graph has neither 'text' nor 'text_nodes', expected one string per node")
+    if len(texts) != data.num_nodes:
+        raise ValueError(f"'text' has {len(texts)} entries but the graph has {data.num_nodes} nodes")
+    return list(texts)
+
+
+def tokenize_texts(
+    texts: Sequence[str],
+    tokenizer: PreTrainedTokenizerBase,
+    empty: str = "error",
+    *,
+    progress: bool = False,
+    chunk: int = 4096,
+) -> tuple[Tensor, Tensor]:
+    """Tokenizes many texts.
+
+    Args:
+        texts: The texts.
+        tokenizer: Any Hugging Face tokenizer.
+        empty: What stands for a text without tokens; ``"error"`` refuses it.
+        progress: Whether to show a progress bar.
+        chunk: Texts per call of the tokenizer.
+
+    Shapes:
+        - **returns** token ids (T,) int32 and their number per text (N,) int64
+
+    Raises:
+        ValueError: If a text is empty and there is no placeholder, or the placeholder itself is empty.
+        TypeError: If an entry is not a string.
+    """
+    bad = next((i for i, text in enumerate(texts) if not isinstance(text, str)), None)
+    if bad is not None:
+        raise TypeError(f"text {bad} is {type(texts[bad]).__name__}, expected str")
+    placeholder: list[int] = [] if empty == "error" else tokenizer(empty, add_special_tokens=False)["input_ids"]
+    ids: list[Tensor] = []
+    count: list[int] = []
+    for start in tqdm(range(0, len(texts), chunk), "tokenizing", disable=not progress, unit_scale=chunk):
+        part = [text if text.strip() else "" for text in texts[start : start + chunk]]
+        for row in tokenizer(part, add_special_tokens=False)["input_ids"]:
+            row = row or placeholder
+            if not row:
+                way_out = "pass empty='…' (any placeholder)" if empty == "error" else f"the placeholder {empty!r} is empty"
+                raise ValueError(f"text {len(count)} has no tokens; {way_out}")
+            ids.append(torch.tensor(row, dtype=torch.int32))
+            count.append(len(row))
+    return torch.cat(ids) if ids else torch.empty(0, dtype=torch.int32), torch.tensor(count, dtype=torch.long)
+
+
+def tokenize(
+    data: Data,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    max_tokens: int | None = None,
+    max_target_tokens: int | None = None,
+    empty: str = "error",
+) -> TextAttributedData:
+    """A copy of a graph with ``input_ids`` and ``num_tokens``.
+
+    Args:
+        data: Has ``text`` (or ``text_nodes``), one string per node.
+        tokenizer: Any Hugging Face tokenizer.
+        max_tokens: Cuts the texts of all nodes but the target; no cut by default.
+        max_target_tokens: Cuts the target's text.
+        empty: See :func:`tokenize_texts`.
+    """
+    from pyg_textgraph.data.token_store import TokenStore
+
+    out = TextAttributedData.from_data(data)
+    store = TokenStore(*tokenize_texts(node_texts(data), tokenizer, empty))
+    out.input_ids, out.num_tokens = store.gather(
+        torch.arange(out.num_nodes), out.get("target"), max_tokens=max_tokens, max_target_tokens=max_target_tokens
+    )
+    return out
