@@ -105,6 +105,21 @@ def append_to_target(data: TextAttributedData, ids: Tensor, num_supervised: int 
     return out
 
 
+def drop_answer(data: TextAttributedData) -> TextAttributedData:
+    """A copy of a tokenized graph without the target's tokens from the first supervised one on."""
+    supervised = (data.labels >= 0).nonzero().view(-1) if "labels" in data else torch.empty(0)
+    if supervised.numel() == 0:
+        return data
+    out = copy.copy(data)
+    target = int(data.target)
+    start, end = int(supervised[0]), int(data.num_tokens[: target + 1].sum())
+    out.input_ids = torch.cat([data.input_ids[:start], data.input_ids[end:]])
+    out.labels = torch.cat([data.labels[:start], data.labels[end:]])
+    out.num_tokens = data.num_tokens.clone()
+    out.num_tokens[target] -= end - start
+    return out
+
+
 def add_question_node(data: Data, question: str, mentions: Sequence[int] | Tensor | None = None) -> TextAttributedData:
     """A copy of a graph with a question as one more node, the target, that points at the nodes it mentions.
 

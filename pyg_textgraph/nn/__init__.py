@@ -1,0 +1,6 @@
+"""Layers and models."""
+
+from pyg_textgraph.nn.bias import GraphBias, GraphBiasConfig
+from pyg_textgraph.nn.models.gtlm import GTLM, GTLMConfig, GTLMOutput
+
+__all__ = ["GTLM", "GTLMConfig", "GTLMOutput", "GraphBias", "GraphBiasConfig"]

@@ -1,0 +1,17 @@
+"""Biases per pair of nodes, learned from the graph's structure."""
+
+from pyg_textgraph.nn.bias.features import MagneticFeatures, PairFeatures, magnetic_features
+from pyg_textgraph.nn.bias.graph_bias import BIASES, GraphBias, GraphBiasConfig
+from pyg_textgraph.nn.bias.layers import MagneticBias, RRWPBias, SPDBias
+
+__all__ = [
+    "BIASES",
+    "GraphBias",
+    "GraphBiasConfig",
+    "MagneticBias",
+    "MagneticFeatures",
+    "PairFeatures",
+    "RRWPBias",
+    "SPDBias",
+    "magnetic_features",
+]

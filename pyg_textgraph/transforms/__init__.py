@@ -1,0 +1,15 @@
+from pyg_textgraph.transforms.add_magnetic_laplacian import AddMagneticLaplacian
+from pyg_textgraph.transforms.add_rrwp import AddRRWP
+from pyg_textgraph.transforms.add_spd import AddSPD
+from pyg_textgraph.transforms.ego_text_sampler import EgoTextSampler
+from pyg_textgraph.transforms.incidence_graph import IncidenceGraph
+from pyg_textgraph.transforms.pairs import k_hop_pairs
+
+__all__ = [
+    "AddMagneticLaplacian",
+    "AddRRWP",
+    "AddSPD",
+    "EgoTextSampler",
+    "IncidenceGraph",
+    "k_hop_pairs",
+]
