@@ -3,10 +3,11 @@
 import json
 import os
 import re
+import shlex
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,21 +19,19 @@ Row = dict[str, Any]
 PACKAGES = ("torch", "torch-geometric", "transformers", "peft", "triton", "numpy", "scipy", "networkx")
 
 
-def median_seconds(run: Callable[[], object], *, budget: float = 1.0, min_repeats: int = 3) -> float:
-    """Median wall-clock time of ``run`` after one warm-up call, repeated until ``budget`` seconds are spent."""
-    run()
-    times: list[float] = []
-    while len(times) < min_repeats or sum(times) < budget:
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+def interleaved(runs: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Median seconds of each of ``runs``, taken in turns so that a busy moment of the machine hits all of them.
 
-
-def row(case: str, value: float, peer: str, peer_value: float, metric: str = "seconds", **notes: Any) -> Row:
-    """One comparison; ``ratio`` is ours divided by the peer's, so lower is better."""
-    comparison = {"peer": peer, "peer_value": peer_value, "ratio": round(value / peer_value, 4)}
-    return {"case": case, "metric": metric, "value": value, **comparison, **notes}
+    Every run goes once before the clock starts.
+    """
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(repeats + 1):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            run()
+            if turn > 0:
+                times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(seconds) for name, seconds in times.items()}
 
 
 def machine() -> str:
@@ -57,13 +56,22 @@ def versions() -> dict[str, str]:
     return found
 
 
-def write_results(question: str, rows: list[Row], command: str) -> Path:
-    """Writes ``benchmarks/<question>/results/<date>-<machine>.json`` and returns its path."""
+def write_results(question: str, rows: list[Row], argv: Sequence[str]) -> Path:
+    """Writes ``benchmarks/<question>/results/<date>-<machine>.json`` and returns its path.
+
+    Args:
+        question: The folder's name.
+        rows: ``case``, ``metric``, ``value``, and where there is something to compare with ``peer``, ``peer_value`` and
+            ``ratio``, ours divided by the peer's.
+        argv: ``sys.argv`` of the folder's run.py.
+    """
     today, here = date.today().isoformat(), machine()
-    path = Path(__file__).parent / question / "results" / f"{today}-{re.sub('[^a-z0-9]+', '-', here.lower())}.json"
+    command = shlex.join(["python", f"benchmarks/{question}/run.py", *argv[1:]])
     head = {"question": question, "command": command, "date": today, "machine": here, "versions": versions()}
+    path = Path(__file__).parent / question / "results" / f"{today}-{re.sub('[^a-z0-9]+', '-', here.lower())}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
+    lines = ",\n  ".join(json.dumps(row) for row in rows)
+    path.write_text(json.dumps(head)[:-1] + f', "rows": [\n  {lines}\n]}}\n')
     return path
 
 

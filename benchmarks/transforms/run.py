@@ -1,11 +1,9 @@
 """Times the transforms against what a user would otherwise call; see README.md."""
 
 import argparse
-import importlib.util
+import os
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
-from pathlib import Path
 
 import networkx as nx
 import numpy as np
@@ -17,13 +15,11 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import AddRandomWalkPE
 from torch_geometric.utils import to_networkx, to_scipy_sparse_matrix
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from common import Row, median_seconds, row, write_results
-
+from benchmarks.common import Row, interleaved, write_results
+from benchmarks.transforms import sampler
 from pyg_textgraph.transforms import AddMagneticLaplacian, AddRRWP, AddSPD, k_hop_pairs
 
 WALK_LENGTH = 16
-EGO_SIZES, CORA = (17, 61, 300), (2708, 5278)  # Cora's nodes and undirected edges
 
 
 def random_graph(num_nodes: int, num_edges: int, *, directed: bool = False) -> Data:
@@ -59,12 +55,10 @@ def dense_powers(data: Data) -> np.ndarray:
     return np.stack(out, axis=-1, dtype=np.float32, casting="same_kind")
 
 
-def sparse_powers(data: Data) -> list[csr_array]:
+def sparse_powers(data: Data) -> None:
     power = step = step_matrix(data)
-    out = [step]
     for _ in range(WALK_LENGTH - 2):
-        out.append(power := power @ step)
-    return out
+        power = power @ step  # keeping all of them takes more than a GiB on Cora
 
 
 def scipy_magnetic(data: Data) -> tuple[np.ndarray, np.ndarray]:
@@ -79,65 +73,67 @@ def k_hop_by_networkx(data: Data, k: int) -> list[tuple[int, int]]:
     return [(u, v) for u, near in nx.all_pairs_shortest_path_length(graph, cutoff=k) for v in near if u != v]
 
 
-def structural_rows(budget: float, sizes: tuple[int, ...]) -> Iterator[Row]:
-    """Every peer does the whole job from ``edge_index`` on, conversions included, on one graph in one process."""
-
-    def compare(case: str, ours: Callable, peer: str, theirs: Callable, data: Data, **notes: str) -> Row:
-        mine, other = (median_seconds(partial(run, data), budget=budget) for run in (ours, theirs))
-        return row(case, mine, peer, other, **notes)
-
-    for n in sizes:
-        data, oneway = random_graph(n, 3 * n), random_graph(n, 3 * n, directed=True)
-        yield compare(f"spd nodes={n}", AddSPD(), "networkx all_pairs_shortest_path_length", networkx_distances, data)
-        yield compare(f"spd nodes={n}", AddSPD(), "scipy shortest_path", scipy_distances, data)
-        rrwp = AddRRWP(WALK_LENGTH)
-        yield compare(f"rrwp nodes={n}", rrwp, "numpy dense float64 powers", dense_powers, data)
-        note = "peer returns the diagonals only"
-        yield compare(f"rrwp nodes={n}", rrwp, "PyG AddRandomWalkPE", AddRandomWalkPE(WALK_LENGTH - 1), data, note=note)
-        for kind, graph in (("undirected", data), ("directed", oneway)):
-            case = f"magnetic nodes={n} {kind}"
-            yield compare(case, AddMagneticLaplacian(0.25), "scipy complex128 eigh", scipy_magnetic, graph)
+def compare(case: str, repeats: int, ours: Callable[[], object], peer: str, theirs: Callable[[], object]) -> Row:
+    seconds = interleaved({"ours": ours, "peer": theirs}, repeats)
+    value, peer_value = seconds["ours"], seconds["peer"]
+    values = {"value": value, "peer": peer, "peer_value": peer_value, "ratio": value / peer_value}
+    return {"case": case, "metric": "seconds", **values, "threads": 1, "repeats": repeats}
 
 
-def k_hop_rows(budget: float, size: tuple[int, int]) -> Iterator[Row]:
-    """Listed pairs on a graph of Cora's size; no peer gives pairs within k hops, so they compute all."""
-    data, n = random_graph(*size), size[0]
-    everything = {
-        "scipy shortest_path, all pairs": median_seconds(partial(scipy_distances, data), budget=budget),
-        "scipy sparse powers, all pairs": median_seconds(partial(sparse_powers, data), budget=0, min_repeats=1),
+def dense_rows(num_nodes: int, repeats: int) -> Iterator[Row]:
+    """All pairs of one graph, from ``edge_index`` on."""
+    data, oneway = random_graph(num_nodes, 3 * num_nodes), random_graph(num_nodes, 3 * num_nodes, directed=True)
+    for peer, distances in (("networkx", networkx_distances), ("scipy shortest_path", scipy_distances)):
+        yield compare(f"spd nodes={num_nodes}", repeats, lambda: AddSPD()(data), peer, lambda f=distances: f(data))
+    diagonals = AddRandomWalkPE(WALK_LENGTH - 1)
+    for peer, powers in (("numpy matrix powers", dense_powers), ("PyG AddRandomWalkPE, N of the N² pairs", diagonals)):
+        yield compare(
+            f"rrwp nodes={num_nodes}", repeats, lambda: AddRRWP(WALK_LENGTH)(data), peer, lambda f=powers: f(data)
+        )
+    for kind, graph in (("undirected", data), ("directed", oneway)):
+        yield compare(
+            f"magnetic nodes={num_nodes} {kind}",
+            repeats,
+            lambda graph=graph: AddMagneticLaplacian(q=0.25)(graph),
+            "scipy eigh",
+            lambda graph=graph: scipy_magnetic(graph),
+        )
+
+
+def k_hop_rows(num_nodes: int, num_edges: int, repeats: int) -> Iterator[Row]:
+    """Pairs within k hops only; where no peer can stop there, it computes all pairs and its name says so."""
+    data = random_graph(num_nodes, num_edges)
+    peers = {
+        "pairs": ("networkx, cutoff=k", k_hop_by_networkx),
+        "spd": ("scipy shortest_path, all pairs", lambda data, k: scipy_distances(data)),
+        "rrwp": ("scipy sparse matrix powers, all pairs", lambda data, k: sparse_powers(data)),
     }
-    distances, powers = everything.items()
     for k in (1, 2):
-        pairs = median_seconds(lambda k=k: k_hop_pairs(data.edge_index, n, k), budget=budget)
-        peer = median_seconds(lambda k=k: k_hop_by_networkx(data, k), budget=budget)
-        yield row(f"k_hop_pairs nodes={n} k={k}", pairs, "networkx with cutoff", peer)
-        spd = median_seconds(partial(AddSPD(k_hop=k), data), budget=budget)
-        yield row(f"spd nodes={n} k_hop={k}", spd, *distances)
-        rrwp = median_seconds(partial(AddRRWP(WALK_LENGTH, k_hop=k), data), budget=budget)
-        yield row(f"rrwp nodes={n} k_hop={k}", rrwp, *powers)
-
-
-def sampler_rows() -> list[Row]:
-    """The rows of sampler.py beside this file."""
-    spec = importlib.util.spec_from_file_location("sampler", Path(__file__).with_name("sampler.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.rows()
+        ours = {
+            "pairs": lambda k=k: k_hop_pairs(data.edge_index, num_nodes, k),
+            "spd": lambda k=k: AddSPD(k_hop=k)(data),
+            "rrwp": lambda k=k: AddRRWP(WALK_LENGTH, k_hop=k)(data),
+        }
+        for name, (peer, run) in peers.items():
+            case = f"{name} nodes={num_nodes} k_hop={k}"
+            yield compare(case, repeats, ours[name], peer, lambda k=k, run=run: run(data, k))
 
 
 def main() -> None:
+    if os.environ.get("OPENBLAS_NUM_THREADS") != "1":  # NumPy reads it when it is loaded: start over
+        os.environ["OPENBLAS_NUM_THREADS"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.argv])
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small graphs, nothing is written")
+    parser.add_argument("--quick", action="store_true", help="small graphs, no sampler, print instead of writing")
     args = parser.parse_args()
     torch.set_num_threads(1)  # as in a DataLoader worker
     if args.quick:
-        for line in (*structural_rows(0.01, EGO_SIZES[:1]), *k_hop_rows(0.01, (200, 400))):
+        for line in (*dense_rows(17, 3), *k_hop_rows(200, 400, 3)):
             print(line)
         return
-    rows = [*structural_rows(1.0, EGO_SIZES), *k_hop_rows(1.0, CORA)]
-    print(write_results("transforms", [*rows, *sampler_rows()], "python benchmarks/transforms/run.py"))
+    rows = [line for size in ((17, 300), (61, 300), (300, 20)) for line in dense_rows(*size)]
+    rows += k_hop_rows(2708, 5278, 3)  # nodes and edges of Cora
+    print(write_results("transforms", rows + sampler.rows(), sys.argv))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ class TaskPrompt:
     r"""A question at the end of the target's text, and its answer.
 
     The target reads ``{text}\n\n{question}\n A:`` and its answer is supervised, end token included (GTLM, arXiv
-    2605.10247). Question and answers are tokenized once, apart from the text, so that an answer's tokens are the same in
+    2605.10247). Question and answers are tokenized once, apart from the text: an answer's tokens are the same in
     training, in :meth:`GTLM.classify <pyg_textgraph.nn.GTLM.classify>` and in generation.
 
     Args:

@@ -1,6 +1,7 @@
 """Layers and models."""
 
 from pyg_textgraph.nn.bias import GraphBias, GraphBiasConfig
+from pyg_textgraph.nn.gtlm_conv import GraphStructure, GTLMConv
 from pyg_textgraph.nn.models.gtlm import GTLM, GTLMConfig, GTLMOutput
 
-__all__ = ["GTLM", "GTLMConfig", "GTLMOutput", "GraphBias", "GraphBiasConfig"]
+__all__ = ["GTLM", "GTLMConfig", "GTLMConv", "GTLMOutput", "GraphBias", "GraphBiasConfig", "GraphStructure"]

@@ -76,7 +76,7 @@ def read_edges(data: Data, owner: str, *, weighted: bool = False) -> Edges:
 
     edges = Edges(
         index=index.detach().cpu().numpy(),
-        weight=_checked_weight(weight, index.size(1), owner) if weighted else None,
+        weight=_checked_weight(weight, index.size(1), owner) if weighted and weight is not None else None,
         num_nodes=int(num_nodes),
         device=index.device,
     )
@@ -109,12 +109,12 @@ def _edge_weight(data: Data, owner: str) -> Tensor:
     raise ValueError(f"{owner}: weighted=True needs 'edge_weight' or 'edge_attr' with one number per edge")
 
 
-def _checked_weight(weight: Tensor | None, num_edges: int, owner: str) -> NDArray[np.float64]:
-    if weight is None or weight.numel() != num_edges:
-        got = "none" if weight is None else f"shape {tuple(weight.shape)}"
+def _checked_weight(weight: Tensor, num_edges: int, owner: str) -> NDArray[np.float64]:
+    if weight.numel() != num_edges:
+        got = f"shape {tuple(weight.shape)}"
         raise ValueError(f"{owner}: weighted=True needs one weight for each of the {num_edges} edges, got {got}")
     out = weight.detach().cpu().to(torch.float64).flatten().numpy()
-    if not (np.isfinite(out) & (out >= 0)).all():
-        wrong = out[~(np.isfinite(out) & (out >= 0))][0]
-        raise ValueError(f"{owner}: edge weights must be finite and non-negative, got {wrong}")
+    wrong = out[~(np.isfinite(out) & (out >= 0))]
+    if wrong.size:
+        raise ValueError(f"{owner}: edge weights must be finite and non-negative, got {wrong[0]}")
     return out

@@ -37,8 +37,8 @@ def test_both_directions_of_one_edge(merge: bool, text: list[str], edges: set[tu
 
 
 def test_relation_texts() -> None:
-    edges = [(0, 1), (1, 0), (1, 2), (2, 1), (0, 1), (0, 1), (2, 2), (0, 0), (0, 2)]
-    relations = ["parent", "child", "friend", "friend", "parent", "boss", "self", "", None]
+    edges = [(0, 1), (1, 0), (1, 2), (2, 1), (0, 1), (0, 1), (2, 2), (0, 0), (1, 1), (2, 0), (0, 2)]
+    relations = ["parent", "child", "friend", "friend", "parent", "boss", "self", "", None, "", None]
     out = IncidenceGraph()(graph(3, edges, text_nodes=["a", "b", "c"], text_edges=relations))
     # other texts are other relations, equal ones are one edge, a self-loop counts only if it has a text
     assert out.text_nodes == ["a", "b", "c", "parent", "child", "friend", "boss", "self", "(0, 2)"]
@@ -46,9 +46,9 @@ def test_relation_texts() -> None:
     assert edge_set(out) == {
         *((0, parent), (parent, 1), (1, child), (child, 0), (0, boss), (boss, 1)),
         *((1, friend), (friend, 2), (2, friend), (friend, 1)),
-        *((2, loop), (loop, 2), (0, plain), (plain, 2)),
+        *((2, loop), (loop, 2), (0, plain), (plain, 2), (2, plain), (plain, 0)),
     }
-    assert out.num_edges == 14
+    assert out.num_edges == 16
     assert "text_edges" not in out
 
 

@@ -91,7 +91,10 @@ def test_sparse_tensor_without_the_weights() -> None:
     data = Data(edge_index=torch.tensor([[0, 1], [1, 0]]), edge_attr=torch.tensor([2.0, 3.0]), num_nodes=2)
     with pytest.raises(ValueError, match="'adj_t' has no weights but 'edge_attr' may"):
         AddRRWP(weighted=True)(T.ToSparseTensor()(data))
-    AddRRWP(weighted=True)(T.ToSparseTensor(attr="edge_attr")(data))
+    out = AddRRWP(2, weighted=True)(T.ToSparseTensor(attr="edge_attr")(data))
+    assert out.rrwp.tolist() == [[1, 0], [0, 1], [0, 1], [1, 0]]
+    data.edge_index, data.edge_attr = data.edge_index[:, :0], data.edge_attr[:0]
+    assert AddRRWP(2, weighted=True)(T.ToSparseTensor()(data)).rrwp.tolist() == [[1, 1], [0, 0], [0, 0], [1, 1]]
 
 
 @pytest.mark.parametrize("transform", WEIGHTED, ids=name)

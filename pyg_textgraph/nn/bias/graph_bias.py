@@ -107,10 +107,12 @@ class GraphBias(nn.Module):
         if not self.config.biases:
             return None
         module = self.layers[layer]
-        if self.config.checkpoint_bias and torch.is_grad_enabled():
-            out = checkpoint(module, inputs, use_reentrant=False)
-        else:
-            out = module(inputs)
+        device = next(module.parameters()).device.type
+        with torch.autocast(device, enabled=False):  # biases are small and have a high rate: always in their own type
+            if self.config.checkpoint_bias and torch.is_grad_enabled():
+                out = checkpoint(module, inputs, use_reentrant=False)
+            else:
+                out = module(inputs)
         return out.transpose(1, 2) if out.dim() == 4 else out
 
     def extra_repr(self) -> str:

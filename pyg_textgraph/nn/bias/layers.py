@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch_geometric.utils import to_dense_batch
 
 from pyg_textgraph.nn.bias.features import MagneticFeatures
 
@@ -12,8 +13,8 @@ from pyg_textgraph.nn.bias.features import MagneticFeatures
 class SPDBias(nn.Module):
     r"""One number per head and shortest-path distance (GTLM, arXiv 2605.10247; after Graphormer).
 
-    Distance :math:`d \ge 1` reads row :math:`\min(d, \text{max\_dist}) - 1`, unreachable pairs share the last row unless
-    **unreachable** gives them one of their own; a node and itself get 0.
+    Distance :math:`d \ge 1` reads row :math:`\min(d, \text{max\_dist}) - 1`, unreachable pairs share the last row
+    unless **unreachable** gives them one of their own; a node and itself get 0.
 
     Args:
         num_heads: Heads :math:`H`.
@@ -115,7 +116,8 @@ class MagneticBias(nn.Module):
 
     def channels(self, features: MagneticFeatures) -> Tensor:
         r"""The hidden layer. Its first product is taken into the spectrum, where it costs nothing:
-        :math:`W [\Re K; \Im K] = \Re V \mathrm{diag}(\varphi W_\Re^\top) V^H + \Im V \mathrm{diag}(\varphi W_\Im^\top) V^H`.
+        :math:`W [\Re K; \Im K] = \Re (V D_\Re V^H) + \Im (V D_\Im V^H)` with
+        :math:`D_\Re = \mathrm{diag}(\varphi W_\Re^\top)` and :math:`D_\Im = \mathrm{diag}(\varphi W_\Im^\top)`.
 
         Shapes:
             - **returns** (B, N, kernel_dim, N), query first; with listed pairs (kernel_dim, P)
@@ -123,18 +125,19 @@ class MagneticBias(nn.Module):
         phi = self.filter(features.eigvals, features.kept)
         w_re, w_im = self.lin1.weight.chunk(2, dim=1)
         re, im = phi @ w_re.T, phi @ w_im.T  # [B, M, C]
-        u, pairs = features.u, features.pairs
-        x, y = u.chunk(2, dim=-1)  # [B, N, M] each: V = x + iy
-        if pairs is not None:  # over all nodes of one graph
-            key = torch.cat([x[0, pairs[0]] * x[0, pairs[1]] + y[0, pairs[0]] * y[0, pairs[1]],
-                             y[0, pairs[0]] * x[0, pairs[1]] - x[0, pairs[0]] * y[0, pairs[1]]], -1)  # fmt: skip
-            hidden = torch.cat([re[0], im[0]]).T @ key.T  # [C, P]
+        x, y = features.u.chunk(2, dim=-1)  # [B, N, M] each: V = x + iy
+        if features.pairs is not None:
+            graph, query, key = features.pairs
+            (xq, yq), (xk, yk) = ((x[graph, node], y[graph, node]) for node in (query, key))  # [P, M]
+            product = torch.cat([xq * xk + yq * yk, yq * xk - xq * yk], -1)
+            product, inside = to_dense_batch(product, graph, batch_size=len(x))  # [B, P of one graph, 2M]
+            hidden = torch.bmm(product, torch.cat([re, im], 1))[inside].T  # [C, P]
         else:
             re, im = re.transpose(1, 2)[:, None], im.transpose(1, 2)[:, None]  # [B, 1, C, M]
             x, y = x[:, :, None], y[:, :, None]  # [B, N, 1, M]
             query = torch.cat([x * re + y * im, y * re - x * im], -1)  # [B, N, C, 2M]
             b, n, c, m = query.shape
-            hidden = torch.bmm(query.view(b, n * c, m), u.transpose(1, 2)).view(b, n, c, n)
+            hidden = torch.bmm(query.view(b, n * c, m), features.u.transpose(1, 2)).view(b, n, c, n)
         return F.silu(hidden + self.lin1.bias[:, None])
 
     def readout(self) -> tuple[Tensor, Tensor]:

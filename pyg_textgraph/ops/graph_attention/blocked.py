@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from pyg_textgraph.data.layout import TokenLayout
-from pyg_textgraph.ops.graph_attention.plan import Piece, Plan, plan_of
+from pyg_textgraph.ops.graph_attention.pieces import Piece, Plan
+from pyg_textgraph.ops.graph_attention.plan import plan_of
 
 
 def graph_attention_blocked(
@@ -110,7 +111,9 @@ def _product(a: Tensor, b: Tensor, scale: float, buffer: Tensor | None = None) -
 
 def _buffer(plan: Plan, like: Tensor) -> Tensor:
     """Room for the scores of any piece, taken once: fresh pages cost as much as a product."""
-    return like.new_empty(like.size(0) * like.size(2) * max((math.prod(piece.size) for piece in plan.pieces), default=0))
+    return like.new_empty(
+        like.size(0) * like.size(2) * max((math.prod(piece.size) for piece in plan.pieces), default=0)
+    )
 
 
 def _view(buffer: Tensor, *size: int) -> Tensor:

@@ -50,12 +50,25 @@ def dense_pairs(pairs: Tensor, bias: Tensor | None, num_nodes: Tensor) -> tuple[
         - **returns** bias (B, H, N, N) and visible (B, N, N), N the largest graph
     """
     size = int(num_nodes.max()) if num_nodes.numel() else 0
-    graph = torch.repeat_interleave(num_nodes)  # [sum of N_g]
-    start = num_nodes.cumsum(0) - num_nodes
-    place = (graph[pairs[0]], *(pairs - start[graph[pairs]]))
+    place = tuple(place_of(pairs, num_nodes))
     see = torch.zeros(num_nodes.numel(), size, size, dtype=torch.bool, device=pairs.device)
     see[place] = True
     if bias is None:
         return None, see
     dense = bias.new_zeros(num_nodes.numel(), size, size, bias.size(0))
     return dense.index_put(place, bias.T).permute(0, 3, 1, 2), see
+
+
+def place_of(pairs: Tensor, num_nodes: Tensor) -> Tensor:
+    """Graph, query's node and key's node within the graph of listed pairs (2, P): (3, P)."""
+    total = int(num_nodes.sum())
+    if pairs.numel() and not 0 <= int(pairs.min()) <= int(pairs.max()) < total:
+        got = f"nodes from {int(pairs.min())} to {int(pairs.max())}"
+        raise ValueError(f"graph_attention: 'pairs' has {got}, expected nodes of the batch, 0 to {total - 1}")
+    graph = torch.repeat_interleave(num_nodes)[pairs]  # [2, P]
+    if bool((graph[0] != graph[1]).any()):
+        raise ValueError("graph_attention: 'pairs' joins nodes of two graphs")
+    if torch.unique(pairs[0] * total + pairs[1]).numel() < pairs.size(1):
+        raise ValueError("graph_attention: 'pairs' lists a pair twice")
+    start = num_nodes.cumsum(0) - num_nodes
+    return torch.cat([graph[:1], pairs - start[graph]])

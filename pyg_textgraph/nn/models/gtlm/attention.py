@@ -20,7 +20,14 @@ class AttentionContext(Protocol):
     """What a forward pass tells every attention layer."""
 
     def attend(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float | None, softcap: float | None, window: int | None
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float | None,
+        softcap: float | None,
+        window: int | None,
     ) -> Tensor:
         """Shapes: **q** (B, H, T, D); **k**, **v** (B, H_kv, T, D); **returns** (B, T, H, D)."""
         ...
@@ -47,7 +54,8 @@ def attention_function(
         )
     if kwargs.get("s_aux") is not None:
         raise ValueError(f"{type(module).__name__} has attention sinks, which graph attention does not support")
-    return text_graph.attend(module.layer_idx, query, key, value, scaling, softcap, sliding_window), None
+    layer: int = module.layer_idx  # type: ignore[assignment]
+    return text_graph.attend(layer, query, key, value, scaling, softcap, sliding_window), None
 
 
 AttentionInterface.register(IMPLEMENTATION, attention_function)
@@ -65,7 +73,14 @@ class PackedContext:
     kept: dict[int, tuple[Tensor, Tensor]] | None = None
 
     def attend(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float | None, softcap: float | None, window: int | None
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float | None,
+        softcap: float | None,
+        window: int | None,
     ) -> Tensor:
         if self.kept is not None:
             self.kept[layer] = (k[0], v[0])
@@ -86,7 +101,14 @@ class Probe:
     num_heads: set[int] = field(default_factory=set)
 
     def attend(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float | None, softcap: float | None, window: int | None
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float | None,
+        softcap: float | None,
+        window: int | None,
     ) -> Tensor:
         if k.shape != v.shape or k.size(-1) != q.size(-1):
             raise ValueError(f"queries, keys and values of {q.shape[-1]}, {k.shape[-1]} and {v.shape[-1]} dimensions")

@@ -38,7 +38,7 @@ class DecodeContext:
         size = layout.graph_ptr.diff().tolist()
 
         def rows(x: Tensor, fill: float) -> Tensor:
-            return pad_sequence(list(x.split(size)), batch_first=True, padding_value=fill)  # type: ignore[arg-type]
+            return pad_sequence(list(x.split(size)), batch_first=True, padding_value=fill)
 
         self.key_node = rows(layout.node, 0)  # [B, P]
         self.key_position = rows(layout.position, 0)
@@ -56,11 +56,21 @@ class DecodeContext:
 
     def advance(self, sees: Tensor, position: Tensor) -> None:
         """The present tokens become earlier ones."""
-        past = self.position if self.earlier_position is None else torch.cat([self.earlier_position, self.position], 1)
-        self.earlier_position, self.sees, self.position = past, sees, position
+        self.earlier_position, self.sees, self.position = self._positions(), sees, position
+
+    def _positions(self) -> Tensor:
+        """Of all new tokens so far, (B, S + L)."""
+        return self.position if self.earlier_position is None else torch.cat([self.earlier_position, self.position], 1)
 
     def attend(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float | None, softcap: float | None, window: int | None
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float | None,
+        softcap: float | None,
+        window: int | None,
     ) -> Tensor:
         if layer in self.earlier:
             k, v = (torch.cat(pair, 2) for pair in zip(self.earlier[layer], (k, v), strict=True))
@@ -99,8 +109,7 @@ class DecodeContext:
         past = self.key_inside[:, None].expand(b, new, -1)
         now = self.sees.expand(b, *self.sees.shape)
         if window is not None:
-            old = self.position if self.earlier_position is None else torch.cat([self.earlier_position, self.position], 1)
-            now = now & (self.position[:, :, None] - old[:, None] < window)
+            now = now & (self.position[:, :, None] - self._positions()[:, None] < window)
             near = self.position[:, :, None] - self.key_position[:, None] < window
             past = past & (near | ~self.in_target[:, None])
         return torch.cat([past, now], -1)

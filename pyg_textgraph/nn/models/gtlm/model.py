@@ -20,7 +20,7 @@ from transformers.utils import ModelOutput
 from pyg_textgraph.data import TokenLayout, answer_ids
 from pyg_textgraph.nn.bias import GraphBias, PairFeatures
 from pyg_textgraph.nn.models.gtlm import storage
-from pyg_textgraph.nn.models.gtlm.attention import PackedContext, install
+from pyg_textgraph.nn.models.gtlm.attention import AttentionContext, PackedContext, install
 from pyg_textgraph.nn.models.gtlm.config import GTLMConfig
 from pyg_textgraph.nn.models.gtlm.decoding import DecodeContext, branches
 from pyg_textgraph.nn.models.gtlm.visibility import hop_visibility
@@ -194,15 +194,11 @@ class GTLM(nn.Module):
     def _context(self, batch: Data, layout: TokenLayout) -> PackedContext:
         if layout.num_tokens == 0:
             raise ValueError("GTLM: the batch has no tokens")
-        longest = int(layout.position.max()) + 1
-        if self.max_positions is not None and longest > self.max_positions:
-            raise ValueError(f"GTLM: a node has {longest} tokens, the language model reads at most {self.max_positions}")
+        self._check_position(int(layout.position.max()))
         features = PairFeatures.from_batch(batch, self.config.biases)
         k_hop = self.config.k_hop
         visible = None if k_hop is None else hop_visibility(batch, k_hop, self.config.through_target)
-        return PackedContext(
-            layout, self.graph_bias, self.graph_bias.prepare(features), visible, self.config.backend
-        )
+        return PackedContext(layout, self.graph_bias, self.graph_bias.prepare(features), visible, self.config.backend)
 
     def _read(self, batch: Data, layout: TokenLayout, at: Tensor, context: PackedContext | None = None) -> Tensor:
         """The logits at some packed places. Shapes: **at** (S,); **returns** (S, V)."""
@@ -211,14 +207,16 @@ class GTLM(nn.Module):
         if bool((input_ids < 0).any()) or bool((input_ids >= vocabulary).any()):
             bad = int(input_ids.max() if int(input_ids.max()) >= vocabulary else input_ids.min())
             raise ValueError(f"GTLM: 'input_ids' holds {bad}, the language model's vocabulary has {vocabulary} tokens")
-        out = self.base_model(
-            input_ids=input_ids[None],
-            position_ids=layout.position[None],
-            use_cache=False,
-            logits_to_keep=at,
-            text_graph=context or self._context(batch, layout),
-        )
-        return out.logits[0]
+        context = context or self._context(batch, layout)
+        return self._decoder(input_ids[None], layout.position[None], context, logits_to_keep=at)[0]
+
+    def _decoder(self, ids: Tensor, position: Tensor, context: AttentionContext, **kwargs: Any) -> Tensor:
+        # adapters are float32 beside half-precision weights: without autocast their products would be, too
+        half = self.base_model.dtype in (torch.bfloat16, torch.float16)
+        with torch.autocast(ids.device.type, self.base_model.dtype if half else None, enabled=half):
+            return self.base_model(
+                input_ids=ids, position_ids=position, use_cache=False, text_graph=context, **kwargs
+            ).logits
 
     @torch.no_grad()
     def classify(
@@ -333,9 +331,14 @@ class GTLM(nn.Module):
         return self._read(batch, layout, layout.last, context), context, layout.node[layout.last]
 
     def _continue(self, ids: Tensor, position: Tensor, context: DecodeContext) -> Tensor:
-        if self.max_positions is not None and int(position.max()) >= self.max_positions:
-            raise ValueError(f"GTLM: position {int(position.max())} is beyond the {self.max_positions} of the language model")
-        return self.base_model(input_ids=ids, position_ids=position, use_cache=False, text_graph=context).logits
+        self._check_position(int(position.max()))
+        return self._decoder(ids, position, context)
+
+    def _check_position(self, last: int) -> None:
+        if self.max_positions is not None and last >= self.max_positions:
+            raise ValueError(
+                f"GTLM: a node has {last + 1} tokens, the language model reads {self.max_positions} at most"
+            )
 
     def _tokenizer(self) -> PreTrainedTokenizerBase:
         if self.tokenizer is None:
