@@ -36,7 +36,7 @@ class GraphStructure:
 
 
 class GTLMConv(nn.Module):
-    r"""The graph attention of the graph transformer language model (GTLM, arXiv 2605.10247, Eq. 4) on node features.
+    r"""The graph attention of the graph transformer language model (GTLM, arXiv 2605.10247) on node features.
 
     .. math::
         \mathbf{x}^{\prime}_v = \sum_{u \in \mathcal{N}_k(v) \cup \{v\}} \mathrm{softmax}_u \left(
@@ -215,13 +215,8 @@ class GTLMConv(nn.Module):
         start = num_nodes.cumsum(0) - num_nodes
         edges = (edge_index - start[graph])[:, order].split(count.tolist(), dim=1)
         weights = [None] * len(edges) if edge_weight is None else edge_weight[order].split(count.tolist())
-        sizes = num_nodes.tolist()
-        return Batch.from_data_list(
-            [
-                transform(Data(edge_index=e, edge_weight=w, num_nodes=n))
-                for e, w, n in zip(edges, weights, sizes, strict=True)
-            ]
-        )
+        parts = zip(edges, weights, num_nodes.tolist(), strict=True)
+        return Batch.from_data_list([transform(Data(edge_index=e, edge_weight=w, num_nodes=n)) for e, w, n in parts])
 
     def _drop(self, bias: Tensor | None, graph: GraphStructure) -> Tensor | None:
         """Hides random pairs from random heads, before the softmax: the rest is normalized again."""

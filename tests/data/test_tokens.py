@@ -88,7 +88,7 @@ class TestTokenStore:
     def test_half_written_stores_are_refused(self, tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
         TokenStore.from_texts(TEXTS, tokenizer).save(tmp_path)
         (tmp_path / "store.json").write_text(json.dumps({"num_texts": 9, "num_tokens": 1}))
-        with pytest.raises(ValueError, match="its store.json says"):
+        with pytest.raises(ValueError, match=r"its store\.json says"):
             TokenStore.load(tmp_path)
         (tmp_path / "store.json").unlink()
         with pytest.raises(FileNotFoundError, match="the store is not complete"):
