@@ -147,6 +147,18 @@ def test_batch_equals_graphs_one_by_one(biases: tuple[str, ...], k_hop: int | No
     assert_close(conv(batch.x, shuffled, batch.batch), expected, atol=1e-5, rtol=1e-4)
 
 
+def test_weights_stay_with_their_edges() -> None:
+    graphs, conv = [graph_of(n, 0.6, seed=n) for n in (5, 7)], conv_of(biases=("rrwp", "magnetic"))
+    for data in graphs:
+        data.edge_weight = torch.rand(data.num_edges)
+    batch = Batch.from_data_list(graphs)
+    order = torch.randperm(batch.num_edges)
+    actual = conv(batch.x, batch.edge_index[:, order], batch.batch, edge_weight=batch.edge_weight[order])
+    expected = torch.cat([conv(g.x, g.edge_index, edge_weight=g.edge_weight) for g in graphs])
+    assert_close(actual, expected, atol=1e-5, rtol=1e-4)
+    assert not torch.allclose(actual, conv(batch.x, batch.edge_index, batch.batch), atol=1e-3)
+
+
 @pytest.mark.parametrize("k_hop", [2, None])
 def test_permuting_nodes_permutes_the_output(k_hop: int | None) -> None:
     data, conv = graph_of(), conv_of(biases=ALL, k_hop=k_hop)
@@ -186,6 +198,7 @@ def test_packed_tokens() -> None:
     assert_close(conv(x, data.edge_index, layout=layout), out)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse")  # torch calls its sparse tensors a beta
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
 def test_sparse_adjacency(layout: torch.layout) -> None:
     data, conv = graph_of(), conv_of(biases=("rrwp",))
