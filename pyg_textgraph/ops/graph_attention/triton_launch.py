@@ -1,0 +1,133 @@
+"""Which kernel runs on what: arguments, grid and block sizes, without running anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from pyg_textgraph.ops.graph_attention.triton_backward import key_kernel, node_kernel, query_kernel
+from pyg_textgraph.ops.graph_attention.triton_forward import forward_kernel
+from pyg_textgraph.ops.graph_attention.triton_plan import TilePlan
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Tile sizes and what hides latency."""
+
+    rows: int
+    keys: int
+    warps: int = 4
+    stages: int = 2
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel with everything that it takes."""
+
+    kernel: Any
+    grid: tuple[int, ...]
+    args: dict[str, Any]
+    blocks: Blocks
+
+    def __call__(self) -> None:
+        if all(self.grid):
+            self.kernel[self.grid](**self.args, num_warps=self.blocks.warps, num_stages=self.blocks.stages)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is the same for all kernels of one call."""
+
+    scale: float
+    softcap: float | None
+    window: int | None
+
+
+def blocks_of(kernel: str, dtype: torch.dtype, channels: int) -> Blocks:
+    """Block sizes that fit registers and shared memory from sm_80 on, as ``tools/kernel_resources.py`` checks."""
+    wide = (channels > 64) + (channels > 128)  # 0, 1, 2
+    if dtype == torch.float32:
+        return {
+            "forward": (Blocks(64, 32), Blocks(64, 32, 8), Blocks(32, 32, 8)),
+            "query": (Blocks(32, 32), Blocks(32, 32), Blocks(16, 16)),
+            "key": (Blocks(32, 32), Blocks(32, 32, 8), Blocks(16, 16)),
+        }[kernel][wide]
+    return {
+        "forward": (Blocks(128, 64, 4, 3), Blocks(128, 64, 8), Blocks(64, 32, 8)),
+        "query": (Blocks(64, 64, 4), Blocks(64, 64, 8), Blocks(32, 32, 4)),
+        "key": (Blocks(64, 64, 4), Blocks(64, 64, 8), Blocks(32, 32, 8)),
+    }[kernel][wide]
+
+
+def splits_query(channels: int) -> bool:
+    """Whether dQ and dB together would not fit the registers and take a kernel each."""
+    return channels > 64
+
+
+def forward_launch(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, visible: Tensor | None, out: Tensor, lse: Tensor,
+    plan: TilePlan, options: Options,
+) -> Launch:  # fmt: skip
+    """Fills **out** (T, H, D) and **lse** (H, T)."""
+    blocks = blocks_of("forward", q.dtype, q.size(2))
+    args = _common(q, k, v, bias, visible, plan, options) | {"out": out, "lse": lse, "tiles": plan.tiles(blocks.rows)}
+    args |= {"ROWS": blocks.rows, "KEYS": blocks.keys}
+    return Launch(forward_kernel, (len(args["tiles"]), q.size(1)), args, blocks)
+
+
+def backward_launches(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, visible: Tensor | None, out: Tensor, lse: Tensor,
+    grad: Tensor, dq: Tensor, dk: Tensor, dv: Tensor, dbias: Tensor | None, plan: TilePlan, options: Options,
+) -> list[Launch]:  # fmt: skip
+    """Fill **dq**, **dk**, **dv** and **dbias** (B, H, N, N); the order matters."""
+    tokens, heads, channels = q.shape
+    common = _common(q, k, v, bias, visible, plan, options) | {"lse": lse, "grad": grad, "delta": torch.empty_like(lse)}
+
+    blocks = blocks_of("query", q.dtype, channels)
+    tiles = plan.tiles(blocks.rows)
+    query = common | {"tiles": tiles, "out": out, "dq": dq, "ROWS": blocks.rows}
+    no_segments = dict.fromkeys(("segment", "segment_ptr", "pair_ptr", "partial")) | {"pairs": 0, "RUNS": 16}
+    grid = (len(tiles), heads)
+    if dbias is None:
+        launches = [Launch(query_kernel, grid, query | no_segments, blocks)]
+    else:
+        segments = plan.segments(blocks.rows, dbias.size(3))
+        partial = lse.new_zeros(heads, segments.num_pairs)  # hidden pairs of tiles are never visited
+        pairs = {"segment_ptr": segments.ptr, "pair_ptr": segments.pair_ptr, "partial": partial}
+        pairs["pairs"] = segments.num_pairs
+        runs = max(16, triton.next_power_of_2(segments.in_tile))
+        with_bias = query | pairs | {"segment": segments.of_token, "RUNS": runs}
+        if splits_query(channels):
+            launches = [Launch(query_kernel, grid, query | no_segments, blocks)]
+            launches.append(Launch(query_kernel, grid, with_bias | {"dq": None}, blocks))
+        else:
+            launches = [Launch(query_kernel, grid, with_bias, blocks)]
+        nodes = {"by_node": segments.by_node, "node_ptr": segments.node_ptr, "dbias": dbias, "nodes": dbias.size(3)}
+        nodes |= {"most": segments.in_node, "H": heads, "KEYS": 128}
+        grid_of_nodes = (dbias.size(0) * dbias.size(3), triton.cdiv(dbias.size(3), 128), heads)
+        launches.append(Launch(node_kernel, grid_of_nodes, pairs | nodes, Blocks(1, 128)))
+
+    blocks = blocks_of("key", q.dtype, channels)
+    tiles = plan.tiles(blocks.keys)
+    key = common | {"tiles": tiles, "dk": dk, "dv": dv, "ROWS": blocks.rows, "KEYS": blocks.keys}
+    return [*launches, Launch(key_kernel, (len(tiles), k.size(1)), key, blocks)]
+
+
+def _common(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, visible: Tensor | None, plan: TilePlan, options: Options
+) -> dict[str, Any]:
+    """Arguments of all kernels that go over tiles."""
+    pairs = visible if bias is None else bias
+    exact = q.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
+    return {
+        "q": q, "k": k, "v": v, "bias": bias, "visible": visible,
+        "node": plan.node, "at": plan.at, "graph_ptr": plan.graph_ptr, "limit": plan.limit,
+        "tokens": q.size(0), "nodes": 0 if pairs is None else pairs.size(-1),
+        "scale": options.scale, "softcap": options.softcap, "window": options.window,
+        "SEQUENCE": plan.sequence, "PRECISION": "ieee" if exact else "tf32",
+        "H": q.size(1), "H_KV": k.size(1), "D": q.size(2), "BLOCK_D": max(16, triton.next_power_of_2(q.size(2))),
+    }  # fmt: skip
