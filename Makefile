@@ -3,7 +3,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 export PYTHONPATH := $(CURDIR)
 
-.PHONY: install quickstart quickstart-full test test-all lint types tables benchmarks-smoke ci clean
+.PHONY: install quickstart quickstart-full test test-all kernels lint types tables benchmarks-smoke ci clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -25,7 +25,13 @@ test: install
 	$(RUN) -m pytest $(ARGS)
 
 test-all: install
-	$(RUN) -m pytest -m '' $(ARGS)
+	$(RUN) -m pytest -m 'not kernels' $(ARGS)
+
+# without a GPU: Triton's interpreter on CPU, then what the compiled kernels would need; processes of their own, because
+# the interpreter is chosen at import
+kernels: install
+	TRITON_INTERPRET=1 $(RUN) -m pytest -m kernels tests/ops $(ARGS)
+	$(RUN) -m tools.kernel_resources
 
 lint: install
 	$(RUN) -m ruff check .

@@ -94,3 +94,12 @@ def with_grads(function: Callable[..., Tensor], *args: object, **kwargs: object)
     weight = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(out.dtype)
     grads = torch.autograd.grad(out, wanted, weight, allow_unused=True, materialize_grads=True)
     return [out.detach(), *grads]
+
+
+def eager_attention(q: Tensor, k: Tensor, v: Tensor, layout: TokenLayout, bias: Tensor) -> Tensor:
+    """Attention as Hugging Face's eager functions do it in low precision."""
+    q, k, v = (x.transpose(0, 1) for x in (q, k, v))
+    k, v = (x.repeat_interleave(len(q) // len(x), 0) for x in (k, v))
+    mask = layout.expand_pairs(bias).masked_fill(~layout.visible(), torch.finfo(q.dtype).min).to(q.dtype)
+    score = q @ k.mT * q.size(-1) ** -0.5 + mask
+    return (score.softmax(-1, dtype=torch.float32).to(q.dtype) @ v).transpose(0, 1)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 import sys
 from functools import partial
 
@@ -13,7 +14,9 @@ from torch.utils.checkpoint import checkpoint
 
 from pyg_textgraph.data.layout import TokenLayout
 from pyg_textgraph.ops.graph_attention import graph_attention, graph_attention_reference
-from tests.ops.strategies import layouts, list_pairs, make_layout, random_inputs, random_visible, with_grads
+from tests.ops.strategies import (
+    eager_attention, layouts, list_pairs, make_layout, random_inputs, random_visible, with_grads,
+)  # fmt: skip
 
 BACKENDS = ["blocked"]
 PLAN = sys.modules["pyg_textgraph.ops.graph_attention.plan"]
@@ -186,15 +189,6 @@ def test_keeps_only_its_inputs() -> None:
     assert [x.data_ptr() for x in saved] == [x.data_ptr() for x in inputs]
 
 
-def _eager(q: Tensor, k: Tensor, v: Tensor, layout: TokenLayout, bias: Tensor) -> Tensor:
-    """Attention as Hugging Face's eager functions do it in low precision."""
-    q, k, v = (x.transpose(0, 1) for x in (q, k, v))
-    k, v = (x.repeat_interleave(len(q) // len(x), 0) for x in (k, v))
-    mask = layout.expand_pairs(bias).masked_fill(~layout.visible(), torch.finfo(q.dtype).min).to(q.dtype)
-    score = q @ k.mT * q.size(-1) ** -0.5 + mask
-    return (score.softmax(-1, dtype=torch.float32).to(q.dtype) @ v).transpose(0, 1)
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_bfloat16_is_no_worse_than_eager(backend: str) -> None:
     layout = make_layout([[16] * 20, [9] * 12], "prefix", [3, 5])
@@ -204,7 +198,7 @@ def test_bfloat16_is_no_worse_than_eager(backend: str) -> None:
     bias = exact[3].detach().float().requires_grad_()
     expected = with_grads(graph_attention_reference, *wide, layout, bias.detach().double().requires_grad_())
     actual = with_grads(partial(graph_attention, backend=backend), *low, layout, bias)
-    eager = with_grads(_eager, *low, layout, bias)
+    eager = with_grads(eager_attention, *low, layout, bias)
     assert actual[4].dtype == torch.float32
     for name, x, y, z in zip(("out", "dq", "dk", "dv", "dbias"), actual, eager, expected, strict=True):
         ours, theirs = ((a.double() - z).norm() for a in (x, y))
@@ -286,3 +280,14 @@ def test_bad_arguments(change: dict[str, object], message: str) -> None:
     arguments = {"q": q, "k": k, "v": v, "layout": layout, "bias": bias} | change
     with pytest.raises(ValueError, match=message):
         graph_attention(**arguments)  # type: ignore[arg-type]
+
+
+def test_triton_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import sys, pyg_textgraph.ops; sys.exit('pyg_textgraph.ops.graph_attention.triton' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    monkeypatch.setattr("pyg_textgraph.ops.graph_attention.find_spec", lambda name: None)
+    layout = make_layout([[1, 2]])
+    q, k, v, bias = random_inputs(layout)
+    assert graph_attention(q, k, v, layout, bias).shape == q.shape
+    with pytest.raises(ModuleNotFoundError, match=r"backend 'triton' needs the package triton; pip install"):
+        graph_attention(q, k, v, layout, bias, backend="triton")

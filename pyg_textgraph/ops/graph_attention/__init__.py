@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Literal
 
 import torch
@@ -11,8 +13,7 @@ from pyg_textgraph.data.layout import TokenLayout
 from pyg_textgraph.ops.graph_attention.blocked import graph_attention_blocked
 from pyg_textgraph.ops.graph_attention.reference import graph_attention_reference
 
-Backend = Literal["auto", "reference", "blocked"]
-_BACKENDS = {"reference": graph_attention_reference, "blocked": graph_attention_blocked}
+Backend = Literal["auto", "reference", "blocked", "triton"]
 
 __all__ = ["Backend", "graph_attention", "graph_attention_blocked", "graph_attention_reference"]
 
@@ -48,7 +49,8 @@ def graph_attention(
         softcap: Replaces the scaled product :math:`s` by :math:`c\tanh(s/c)`, before the bias.
         window: Tokens of one node see each other only less than this many places apart (in causal mode: any tokens,
             by place in the sequence).
-        backend: ``"reference"`` (dense), ``"blocked"`` (any device, memory linear in T) or ``"auto"``.
+        backend: ``"reference"`` (dense), ``"blocked"`` (any device, memory linear in T), ``"triton"`` (NVIDIA GPUs, needs
+            the package triton) or ``"auto"``: triton where it can do it, else blocked.
 
     Shapes:
         - **q** (T, H, D); **k**, **v** (T, H_kv, D), H a multiple of H_kv
@@ -56,18 +58,38 @@ def graph_attention(
         - **returns** (T, H, D); a row that sees nothing is 0
 
     Raises:
-        ValueError: If shapes, types or **pairs** do not fit, or both **pairs** and **visible** are given.
+        ValueError: If shapes, types or **pairs** do not fit, both **pairs** and **visible** are given, or the backend
+            cannot do it.
+        ModuleNotFoundError: If backend ``"triton"`` is asked for and not installed.
     """
     if torch.is_autocast_enabled(q.device.type):
         q, k, v = (x.to(torch.get_autocast_dtype(q.device.type)) for x in (q, k, v))  # as torch's own attention does
     _check(q, k, v, layout, bias, pairs, visible, window)
+    attention = _function(backend, q, pairs)
+    return attention(q, k, v, layout, bias, pairs=pairs, visible=visible, scale=scale, softcap=softcap, window=window)
+
+
+def _function(backend: str, q: Tensor, pairs: Tensor | None) -> Callable[..., Tensor]:
+    installed = find_spec("triton") is not None
     if backend == "auto":
         backend = "blocked"
-    if backend not in _BACKENDS:
-        raise ValueError(f"graph_attention: 'backend' is {backend!r}, expected one of 'auto', {sorted(_BACKENDS)}")
-    return _BACKENDS[backend](
-        q, k, v, layout, bias, pairs=pairs, visible=visible, scale=scale, softcap=softcap, window=window
-    )
+        if q.is_cuda and installed and pairs is None:
+            from pyg_textgraph.ops.graph_attention.triton import unsupported
+
+            backend = "triton" if unsupported(q) is None else "blocked"
+    if backend == "reference":
+        return graph_attention_reference
+    if backend == "blocked":
+        return graph_attention_blocked
+    if backend != "triton":
+        expected = "one of 'auto', 'blocked', 'reference', 'triton'"
+        raise ValueError(f"graph_attention: 'backend' is {backend!r}, expected {expected}")
+    if not installed:
+        way_out = "pip install 'pyg-textgraph[triton]', or use 'blocked'"
+        raise ModuleNotFoundError(f"graph_attention: backend 'triton' needs the package triton; {way_out}")
+    from pyg_textgraph.ops.graph_attention.triton import graph_attention_triton
+
+    return graph_attention_triton
 
 
 def _check(

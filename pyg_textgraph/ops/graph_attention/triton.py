@@ -59,6 +59,16 @@ def unsupported(q: Tensor) -> str | None:
     return None
 
 
+def _hide(bias: Tensor | None, visible: Tensor | None) -> Tensor | None:
+    """The bias (B, H or 1, N, N), −∞ where a node does not see another: one read per score for both."""
+    if visible is None:
+        return None if bias is None else bias.contiguous()
+    hidden = ~visible[:, None]
+    return torch.zeros_like(hidden, dtype=torch.float32).masked_fill_(hidden, -torch.inf) if bias is None else (
+        bias.masked_fill(hidden, -torch.inf).contiguous()
+    )
+
+
 @torch.library.custom_op("pyg_textgraph::graph_attention", mutates_args=())
 def _attention(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, visible: Tensor | None, graph_ptr: Tensor, node: Tensor,
@@ -66,10 +76,10 @@ def _attention(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Output (T, H, D) and log-sum-exp (H, T), in base 2."""
     q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
-    bias, visible = (None if x is None else x.contiguous() for x in (bias, visible))
+    bias = _hide(bias, visible)
     out, lse = torch.empty_like(q), q.new_empty(q.size(1), q.size(0), dtype=torch.float32)
     plan = tile_plan(graph_ptr, node, position, is_target, mode)
-    forward_launch(q, k, v, bias, visible, out, lse, plan, Options(scale, softcap, window))()
+    forward_launch(q, k, v, bias, out, lse, plan, Options(scale, softcap, window))()
     return out, lse
 
 
@@ -81,16 +91,16 @@ def _attention_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients to q, k, v and bias; the last is empty unless ``bias_grad``."""
     q, k, v, grad = q.contiguous(), k.contiguous(), v.contiguous(), grad.contiguous()
-    bias, visible = (None if x is None else x.contiguous() for x in (bias, visible))
     dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-    dbias = torch.empty_like(bias) if bias is not None and bias_grad else None
+    dbias = torch.empty_like(bias, memory_format=torch.contiguous_format) if bias is not None and bias_grad else None
+    bias = _hide(bias, visible)
     if dbias is not None and q.size(0) == 0:
         dbias.zero_()  # without tokens there are no segments to sum
     elif q.size(0):
         plan = tile_plan(graph_ptr, node, position, is_target, mode)
         options = Options(scale, softcap, window)
         for launch in backward_launches(
-            q, k, v, bias, visible, out, lse, grad, dq, dk, dv, dbias, plan, options
+            q, k, v, bias, out, lse, grad, dq, dk, dv, dbias, plan, options
         ):  # fmt: skip
             launch()
     return dq, dk, dv, q.new_empty(0) if dbias is None else dbias

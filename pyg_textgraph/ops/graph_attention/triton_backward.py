@@ -10,11 +10,11 @@ from pyg_textgraph.ops.graph_attention.triton_scores import (
 
 @triton.jit
 def query_kernel(
-    q, k, v, bias, visible, node, at, graph_ptr, limit, tiles, out, lse, grad, delta, dq,
+    q, k, v, bias, node, at, graph_ptr, limit, tiles, out, lse, grad, delta, dq,
     segment, segment_ptr, pair_ptr, partial,
     tokens, pairs, nodes, scale, softcap, window,
-    SEQUENCE: tl.constexpr, PRECISION: tl.constexpr, RUNS: tl.constexpr, H: tl.constexpr, H_KV: tl.constexpr,
-    D: tl.constexpr, BLOCK_D: tl.constexpr, ROWS: tl.constexpr,
+    SEQUENCE: tl.constexpr, PRECISION: tl.constexpr, RUNS: tl.constexpr, H_BIAS: tl.constexpr, H: tl.constexpr,
+    H_KV: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """One program per query tile and head, key tiles of the same size.
 
@@ -25,9 +25,7 @@ def query_kernel(
     head = tl.program_id(1)
     graph, low, first, stop, last_shared = load_tile(tiles, graph_ptr, limit)
     if bias is not None:
-        bias += (graph * H + head).to(tl.int64) * nodes * nodes
-    if visible is not None:
-        visible += graph.to(tl.int64) * nodes * nodes
+        bias += (graph * H_BIAS + head % H_BIAS).to(tl.int64) * nodes * nodes
     row = low + tl.arange(0, ROWS)
     row_node = tl.load(node + row, mask=row < stop, other=-1)
     row_at = tl.load(at + row, mask=row < stop, other=0)
@@ -56,7 +54,7 @@ def query_kernel(
         product = tl.dot(query, tl.trans(key_tile), input_precision=PRECISION)
         score, slope = scores(
             product, row[:, None], key[None, :], row_node[:, None], key_node[None, :], row_at[:, None], key_at[None, :],
-            stop, last_shared, bias, visible, nodes, scale, softcap, window, SEQUENCE,
+            stop, last_shared, bias, nodes, scale, softcap, window, SEQUENCE,
         )  # fmt: skip
         weight = tl.exp2(score - row_lse[:, None])
         dweight = tl.dot(dout, tl.trans(value_tile), input_precision=PRECISION)
@@ -82,9 +80,9 @@ def query_kernel(
 
 @triton.jit
 def key_kernel(
-    q, k, v, bias, visible, node, at, graph_ptr, limit, tiles, lse, grad, delta, dk, dv,
+    q, k, v, bias, node, at, graph_ptr, limit, tiles, lse, grad, delta, dk, dv,
     tokens, nodes, scale, softcap, window,
-    SEQUENCE: tl.constexpr, PRECISION: tl.constexpr,
+    SEQUENCE: tl.constexpr, PRECISION: tl.constexpr, H_BIAS: tl.constexpr,
     H: tl.constexpr, H_KV: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """One program per key tile and key head, over all queries that see it and all heads that share it.
@@ -93,8 +91,6 @@ def key_kernel(
     """
     kv_head = tl.program_id(1)
     graph, low, first, stop, last_shared = load_tile(tiles, graph_ptr, limit)
-    if visible is not None:
-        visible += graph.to(tl.int64) * nodes * nodes
     key = low + tl.arange(0, KEYS)
     key_node = tl.load(node + key, mask=key < stop, other=-1)
     key_at = tl.load(at + key, mask=key < stop, other=0)
@@ -106,7 +102,7 @@ def key_kernel(
     for head in range(kv_head * (H // H_KV), (kv_head + 1) * (H // H_KV)):
         head_bias = bias
         if bias is not None:
-            head_bias = bias + (graph * H + head).to(tl.int64) * nodes * nodes
+            head_bias = bias + (graph * H_BIAS + head % H_BIAS).to(tl.int64) * nodes * nodes
         for row_low in range(begin, end, ROWS):
             row = row_low + tl.arange(0, ROWS)
             row_node = tl.load(node + row, mask=row < stop, other=-1)
@@ -119,7 +115,7 @@ def key_kernel(
             product = tl.dot(key_tile, tl.trans(query), input_precision=PRECISION)
             score, slope = scores(
                 product, row[None, :], key[:, None], row_node[None, :], key_node[:, None], row_at[None, :],
-                key_at[:, None], stop, last_shared, head_bias, visible, nodes, scale, softcap, window, SEQUENCE,
+                key_at[:, None], stop, last_shared, head_bias, nodes, scale, softcap, window, SEQUENCE,
             )  # fmt: skip
             weight = tl.exp2(score - row_lse[None, :])
             dvalue = tl.dot(weight.to(dout.dtype), dout, dvalue, input_precision=PRECISION)

@@ -8,18 +8,16 @@ from pyg_textgraph.ops.graph_attention.triton_scores import key_range, load_tile
 
 @triton.jit
 def forward_kernel(
-    q, k, v, bias, visible, node, at, graph_ptr, limit, tiles, out, lse,
+    q, k, v, bias, node, at, graph_ptr, limit, tiles, out, lse,
     tokens, nodes, scale, softcap, window,
-    SEQUENCE: tl.constexpr, PRECISION: tl.constexpr,
+    SEQUENCE: tl.constexpr, PRECISION: tl.constexpr, H_BIAS: tl.constexpr,
     H: tl.constexpr, H_KV: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """One program per query tile and head; ``out`` (T, H, D), ``lse`` (H, T) in base 2, +∞ for a row that sees nothing."""
     head = tl.program_id(1)
     graph, low, first, stop, last_shared = load_tile(tiles, graph_ptr, limit)
     if bias is not None:
-        bias += (graph * H + head).to(tl.int64) * nodes * nodes
-    if visible is not None:
-        visible += graph.to(tl.int64) * nodes * nodes
+        bias += (graph * H_BIAS + head % H_BIAS).to(tl.int64) * nodes * nodes
     row = low + tl.arange(0, ROWS)
     row_node = tl.load(node + row, mask=row < stop, other=-1)
     row_at = tl.load(at + row, mask=row < stop, other=0)
@@ -36,7 +34,7 @@ def forward_kernel(
         product = tl.dot(query, tl.trans(key_tile), input_precision=PRECISION)
         score, _ = scores(
             product, row[:, None], key[None, :], row_node[:, None], key_node[None, :], row_at[:, None], key_at[None, :],
-            stop, last_shared, bias, visible, nodes, scale, softcap, window, SEQUENCE,
+            stop, last_shared, bias, nodes, scale, softcap, window, SEQUENCE,
         )  # fmt: skip
         new_top = tl.maximum(top, tl.max(score, 1))
         shift = tl.where(new_top == -float("inf"), 0.0, new_top)  # nothing seen yet: −∞ − −∞ would be NaN

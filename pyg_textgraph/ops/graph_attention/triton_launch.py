@@ -69,23 +69,23 @@ def splits_query(channels: int) -> bool:
 
 
 def forward_launch(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, visible: Tensor | None, out: Tensor, lse: Tensor,
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, out: Tensor, lse: Tensor,
     plan: TilePlan, options: Options,
 ) -> Launch:  # fmt: skip
     """Fills **out** (T, H, D) and **lse** (H, T)."""
     blocks = blocks_of("forward", q.dtype, q.size(2))
-    args = _common(q, k, v, bias, visible, plan, options) | {"out": out, "lse": lse, "tiles": plan.tiles(blocks.rows)}
+    args = _common(q, k, v, bias, plan, options) | {"out": out, "lse": lse, "tiles": plan.tiles(blocks.rows)}
     args |= {"ROWS": blocks.rows, "KEYS": blocks.keys}
     return Launch(forward_kernel, (len(args["tiles"]), q.size(1)), args, blocks)
 
 
 def backward_launches(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, visible: Tensor | None, out: Tensor, lse: Tensor,
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, out: Tensor, lse: Tensor,
     grad: Tensor, dq: Tensor, dk: Tensor, dv: Tensor, dbias: Tensor | None, plan: TilePlan, options: Options,
 ) -> list[Launch]:  # fmt: skip
     """Fill **dq**, **dk**, **dv** and **dbias** (B, H, N, N); the order matters."""
     tokens, heads, channels = q.shape
-    common = _common(q, k, v, bias, visible, plan, options) | {"lse": lse, "grad": grad, "delta": torch.empty_like(lse)}
+    common = _common(q, k, v, bias, plan, options) | {"lse": lse, "grad": grad, "delta": torch.empty_like(lse)}
 
     blocks = blocks_of("query", q.dtype, channels)
     tiles = plan.tiles(blocks.rows)
@@ -118,16 +118,15 @@ def backward_launches(
 
 
 def _common(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, visible: Tensor | None, plan: TilePlan, options: Options
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, plan: TilePlan, options: Options
 ) -> dict[str, Any]:
     """Arguments of all kernels that go over tiles."""
-    pairs = visible if bias is None else bias
     exact = q.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
     return {
-        "q": q, "k": k, "v": v, "bias": bias, "visible": visible,
+        "q": q, "k": k, "v": v, "bias": bias,
         "node": plan.node, "at": plan.at, "graph_ptr": plan.graph_ptr, "limit": plan.limit,
-        "tokens": q.size(0), "nodes": 0 if pairs is None else pairs.size(-1),
+        "tokens": q.size(0), "nodes": 0 if bias is None else bias.size(3),
         "scale": options.scale, "softcap": options.softcap, "window": options.window,
         "SEQUENCE": plan.sequence, "PRECISION": "ieee" if exact else "tf32",
-        "H": q.size(1), "H_KV": k.size(1), "D": q.size(2), "BLOCK_D": max(16, triton.next_power_of_2(q.size(2))),
+        "H_BIAS": 1 if bias is None else bias.size(1), "H": q.size(1), "H_KV": k.size(1), "D": q.size(2), "BLOCK_D": max(16, triton.next_power_of_2(q.size(2))),
     }  # fmt: skip

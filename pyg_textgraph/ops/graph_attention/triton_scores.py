@@ -51,13 +51,14 @@ def query_range(low, first, stop, limit, window, SEQUENCE: tl.constexpr, KEYS: t
 
 @triton.jit
 def scores(
-    product, row, key, row_node, key_node, row_at, key_at, stop, limit, bias, visible, nodes, scale, softcap, window,
+    product, row, key, row_node, key_node, row_at, key_at, stop, limit, bias, nodes, scale, softcap, window,
     SEQUENCE: tl.constexpr,
 ):  # fmt: skip
     """Scores of a tile in base 2, −∞ where hidden, and the slope of the soft cap.
 
     The tile may be [queries, keys] or its transpose: all arguments broadcast. Tokens are given by their packed place,
-    node (−1 = none) and place for the window; ``bias`` and ``visible`` point to one head's [nodes, nodes].
+    node (−1 = none) and place for the window; ``bias`` points to one head's
+    [nodes, nodes], −∞ where a node does not see another.
     """
     score = product * scale
     slope = score
@@ -69,8 +70,6 @@ def scores(
     if bias is not None:
         score += tl.load(bias + pair, mask=two_nodes, other=0.0).to(tl.float32)
     see = (key < stop) & ((key <= row) | (key < limit))
-    if visible is not None:
-        see &= tl.load(visible + pair, mask=two_nodes, other=1) != 0
     if window is not None:
         if SEQUENCE:
             see &= row_at - key_at < window

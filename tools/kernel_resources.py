@@ -1,0 +1,127 @@
+"""Compiles the kernels of graph attention for GPUs that need not be here; fails where registers spill.
+
+    python -m tools.kernel_resources            # all shapes that we advertise
+    python -m tools.kernel_resources --quick    # one head size
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from pyg_textgraph.ops.graph_attention.triton_launch import Launch, Options, backward_launches, forward_launch
+from pyg_textgraph.ops.graph_attention.triton_plan import TilePlan
+
+TYPES = {
+    torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.int32: "i32", torch.int64: "i64",
+    torch.bool: "i1", int: "i32", float: "fp32",
+}  # fmt: skip
+CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+# shared memory that one program may take, KiB
+SHARED = {80: 163, 90: 227}
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a program of a compiled kernel needs."""
+
+    registers: int
+    spilled: int  # bytes of stack: our kernels keep nothing else there
+    shared: int  # bytes
+
+
+def launches(dtype: torch.dtype, channels: int, hard: bool) -> list[Launch]:
+    """What one step launches at Llama-3.2-1B's 32 and 8 heads; ``hard`` with soft cap and window."""
+    nodes, size, heads, kv_heads = 32, 16, 32, 8
+    tokens = nodes * size
+    node = torch.arange(nodes).repeat_interleave(size)
+    position = torch.arange(size).repeat(nodes)
+    plan = TilePlan(torch.tensor([0, tokens]), node, position, node == nodes - 1, "prefix")
+    q, out, grad, dq = torch.empty(4, tokens, heads, channels, dtype=dtype)
+    k, v, dk, dv = torch.empty(4, tokens, kv_heads, channels, dtype=dtype)
+    bias, dbias = torch.empty(2, 1, heads, nodes, nodes)
+    lse = torch.empty(heads, tokens)
+    options = Options(channels**-0.5, 50.0 if hard else None, 7 if hard else None)
+    forward = forward_launch(q, k, v, bias, out, lse, plan, options)
+    return [forward, *backward_launches(q, k, v, bias, out, lse, grad, dq, dk, dv, dbias, plan, options)]
+
+
+def source(launch: Launch) -> ASTSource:
+    """The launch's arguments as types: what is None, a bool, a string or in capitals is fixed at compile time."""
+    signature: dict[str, str] = {}
+    constants: dict[tuple[int], Any] = {}
+    attributes: dict[tuple[int], list[list[object]]] = {}
+    for place, name in enumerate(launch.kernel.arg_names):
+        value = launch.args[name]
+        if isinstance(value, Tensor):
+            signature[name] = "*" + TYPES[value.dtype]
+            attributes[(place,)] = [["tt.divisibility", 16]]
+        elif name.isupper() or value is None:
+            signature[name], constants[(place,)] = "constexpr", value
+        else:
+            signature[name] = TYPES[type(value)]
+    return ASTSource(launch.kernel, signature, constants, attributes)
+
+
+def resources(launch: Launch, capability: int) -> Resources:
+    """Compiles for sm_80 (80), sm_90 (90), …"""
+    options = {"num_warps": launch.blocks.warps, "num_stages": launch.blocks.stages}
+    compiled = triton.compile(source(launch), target=GPUTarget("cuda", capability, 32), options=options)
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(compiled.asm["cubin"])
+        file.flush()
+        usage = subprocess.run([str(CUOBJDUMP), "-res-usage", file.name], check=True, capture_output=True, text=True)
+    found = re.search(r"REG:(\d+) STACK:(\d+)", usage.stdout)
+    assert found is not None, usage.stdout
+    return Resources(int(found[1]), int(found[2]), compiled.metadata.shared)
+
+
+def report(shapes: Iterator[tuple[torch.dtype, int, bool]], capabilities: list[int]) -> bool:
+    """Prints one line per kernel; whether everything fits."""
+    good = True
+    print(f"{'kernel':16} {'type':9} {'D':>4} {'case':6} {'sm':>3} {'warps':>5} {'registers':>9} {'spilled':>8} {'shared':>8}")
+    for dtype, channels, hard in shapes:
+        for launch in launches(dtype, channels, hard):
+            name = launch.kernel.__name__
+            if name == "query_kernel":
+                name = "+".join(x for x in ("dq", "partial") if launch.args[x] is not None)
+            for capability in capabilities:
+                need = resources(launch, capability)
+                fits = need.spilled == 0 and need.shared <= SHARED[capability] * 1024
+                good &= fits
+                print(
+                    f"{name:16} {TYPES[dtype]:9} {channels:4} {'hard' if hard else 'plain':6} {capability:3} "
+                    f"{launch.blocks.warps:5} {need.registers:9} {need.spilled:8} {need.shared:8}{'' if fits else '  <--'}",
+                    flush=True,
+                )
+    return good
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--channels", type=int, nargs="+", default=[32, 64, 128, 256])
+    parser.add_argument("--types", nargs="+", default=["bf16", "fp32"])
+    parser.add_argument("--capabilities", type=int, nargs="+", default=[80, 90])
+    parser.add_argument("--cases", nargs="+", default=["plain", "hard"])
+    args = parser.parse_args()
+    dtypes = [dtype for dtype in (torch.bfloat16, torch.float16, torch.float32) if TYPES[dtype] in args.types]
+    shapes = product(dtypes, args.channels, [case == "hard" for case in args.cases])
+    sys.exit(0 if report(shapes, args.capabilities) else "some kernels spill registers or do not fit")
+
+
+if __name__ == "__main__":
+    main()
