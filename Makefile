@@ -30,8 +30,8 @@ test-all: install
 # without a GPU: Triton's interpreter on CPU, then what the compiled kernels would need; processes of their own, because
 # the interpreter is chosen at import
 kernels: install
-	TRITON_INTERPRET=1 $(RUN) -m pytest -m kernels tests/ops $(ARGS)
-	$(RUN) -m tools.kernel_resources
+	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(RUN) -m pytest -m kernels tests/ops $(ARGS)
+	TRITON_DEFAULT_FP_FUSION=1 $(RUN) -m tools.kernel_resources
 
 lint: install
 	$(RUN) -m ruff check .
@@ -46,6 +46,7 @@ tables: install
 # do all benchmarks start and end? A minute, no numbers kept
 benchmarks-smoke: install
 	$(RUN) -m benchmarks.transforms.run --quick
+	OUT=build/gpu PYTHON=$(RUN) benchmarks/gpu/run.sh --dry
 	$(RUN) -m benchmarks.tables --check
 
 ci:

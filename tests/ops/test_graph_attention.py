@@ -15,8 +15,14 @@ from torch.utils.checkpoint import checkpoint
 from pyg_textgraph.data.layout import TokenLayout
 from pyg_textgraph.ops.graph_attention import graph_attention, graph_attention_reference
 from tests.ops.strategies import (
-    eager_attention, layouts, list_pairs, make_layout, random_inputs, random_visible, with_grads,
-)  # fmt: skip
+    eager_attention,
+    layouts,
+    list_pairs,
+    make_layout,
+    random_inputs,
+    random_visible,
+    with_grads,
+)
 
 BACKENDS = ["blocked"]
 PLAN = sys.modules["pyg_textgraph.ops.graph_attention.plan"]

@@ -49,8 +49,8 @@ def graph_attention(
         softcap: Replaces the scaled product :math:`s` by :math:`c\tanh(s/c)`, before the bias.
         window: Tokens of one node see each other only less than this many places apart (in causal mode: any tokens,
             by place in the sequence).
-        backend: ``"reference"`` (dense), ``"blocked"`` (any device, memory linear in T), ``"triton"`` (NVIDIA GPUs, needs
-            the package triton) or ``"auto"``: triton where it can do it, else blocked.
+        backend: ``"reference"`` (dense), ``"blocked"`` (any device, memory linear in T), ``"triton"`` (NVIDIA GPUs,
+            needs the package triton) or ``"auto"``: triton where it can do it, else blocked.
 
     Shapes:
         - **q** (T, H, D); **k**, **v** (T, H_kv, D), H a multiple of H_kv

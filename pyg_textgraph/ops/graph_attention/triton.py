@@ -64,8 +64,10 @@ def _hide(bias: Tensor | None, visible: Tensor | None) -> Tensor | None:
     if visible is None:
         return None if bias is None else bias.contiguous()
     hidden = ~visible[:, None]
-    return torch.zeros_like(hidden, dtype=torch.float32).masked_fill_(hidden, -torch.inf) if bias is None else (
-        bias.masked_fill(hidden, -torch.inf).contiguous()
+    return (
+        torch.zeros_like(hidden, dtype=torch.float32).masked_fill_(hidden, -torch.inf)
+        if bias is None
+        else (bias.masked_fill(hidden, -torch.inf).contiguous())
     )
 
 

@@ -4,8 +4,15 @@ import triton
 import triton.language as tl
 
 from pyg_textgraph.ops.graph_attention.triton_scores import (
-    key_range, load_tile, load_tokens, query_range, scores, store_tokens,
-)  # fmt: skip
+    key_range,
+    load_tile,
+    load_tokens,
+    pair_bias,
+    query_range,
+    scores,
+    sees,
+    store_tokens,
+)
 
 
 @triton.jit
@@ -52,10 +59,14 @@ def query_kernel(
         key_tile = load_tokens(k, key_low, head // (H // H_KV), stop, H_KV, D, ROWS, BLOCK_D)
         value_tile = load_tokens(v, key_low, head // (H // H_KV), stop, H_KV, D, ROWS, BLOCK_D)
         product = tl.dot(query, tl.trans(key_tile), input_precision=PRECISION)
-        score, slope = scores(
-            product, row[:, None], key[None, :], row_node[:, None], key_node[None, :], row_at[:, None], key_at[None, :],
-            stop, last_shared, bias, nodes, scale, softcap, window, SEQUENCE,
+        see = sees(
+            row[:, None], key[None, :], row_node[:, None], key_node[None, :], row_at[:, None], key_at[None, :],
+            stop, last_shared, window, SEQUENCE,
         )  # fmt: skip
+        spread = None
+        if bias is not None:
+            spread = pair_bias(bias, row_node[:, None], key_node[None, :], nodes)
+        score, slope = scores(product, spread, see, scale, softcap)
         weight = tl.exp2(score - row_lse[:, None])
         dweight = tl.dot(dout, tl.trans(value_tile), input_precision=PRECISION)
         dscore = weight * (dweight - row_delta[:, None])
@@ -100,9 +111,6 @@ def key_kernel(
     dvalue = tl.zeros([KEYS, BLOCK_D], tl.float32)
     begin, end = query_range(low, first, stop, last_shared, window, SEQUENCE, KEYS)
     for head in range(kv_head * (H // H_KV), (kv_head + 1) * (H // H_KV)):
-        head_bias = bias
-        if bias is not None:
-            head_bias = bias + (graph * H_BIAS + head % H_BIAS).to(tl.int64) * nodes * nodes
         for row_low in range(begin, end, ROWS):
             row = row_low + tl.arange(0, ROWS)
             row_node = tl.load(node + row, mask=row < stop, other=-1)
@@ -113,10 +121,15 @@ def key_kernel(
             query = load_tokens(q, row_low, head, stop, H, D, ROWS, BLOCK_D)
             dout = load_tokens(grad, row_low, head, stop, H, D, ROWS, BLOCK_D)
             product = tl.dot(key_tile, tl.trans(query), input_precision=PRECISION)
-            score, slope = scores(
-                product, row[None, :], key[:, None], row_node[None, :], key_node[:, None], row_at[None, :],
-                key_at[:, None], stop, last_shared, head_bias, nodes, scale, softcap, window, SEQUENCE,
+            see = sees(
+                row[None, :], key[:, None], row_node[None, :], key_node[:, None], row_at[None, :], key_at[:, None],
+                stop, last_shared, window, SEQUENCE,
             )  # fmt: skip
+            spread = None
+            if bias is not None:
+                head_bias = bias + (graph * H_BIAS + head % H_BIAS).to(tl.int64) * nodes * nodes
+                spread = pair_bias(head_bias, row_node[None, :], key_node[:, None], nodes)
+            score, slope = scores(product, spread, see, scale, softcap)
             weight = tl.exp2(score - row_lse[None, :])
             dvalue = tl.dot(weight.to(dout.dtype), dout, dvalue, input_precision=PRECISION)
             dscore = weight * (tl.dot(value_tile, tl.trans(dout), input_precision=PRECISION) - row_delta[None, :])

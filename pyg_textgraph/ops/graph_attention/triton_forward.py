@@ -3,7 +3,15 @@
 import triton
 import triton.language as tl
 
-from pyg_textgraph.ops.graph_attention.triton_scores import key_range, load_tile, load_tokens, scores, store_tokens
+from pyg_textgraph.ops.graph_attention.triton_scores import (
+    key_range,
+    load_tile,
+    load_tokens,
+    pair_bias,
+    scores,
+    sees,
+    store_tokens,
+)
 
 
 @triton.jit
@@ -13,7 +21,7 @@ def forward_kernel(
     SEQUENCE: tl.constexpr, PRECISION: tl.constexpr, H_BIAS: tl.constexpr,
     H: tl.constexpr, H_KV: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    """One program per query tile and head; ``out`` (T, H, D), ``lse`` (H, T) in base 2, +∞ for a row that sees nothing."""
+    """One program per query tile and head; ``out`` (T, H, D), ``lse`` (H, T) in base 2, +∞ where nothing is seen."""
     head = tl.program_id(1)
     graph, low, first, stop, last_shared = load_tile(tiles, graph_ptr, limit)
     if bias is not None:
@@ -32,10 +40,14 @@ def forward_kernel(
         key_at = tl.load(at + key, mask=key < stop, other=0)
         key_tile = load_tokens(k, key_low, head // (H // H_KV), stop, H_KV, D, KEYS, BLOCK_D)
         product = tl.dot(query, tl.trans(key_tile), input_precision=PRECISION)
-        score, _ = scores(
-            product, row[:, None], key[None, :], row_node[:, None], key_node[None, :], row_at[:, None], key_at[None, :],
-            stop, last_shared, bias, nodes, scale, softcap, window, SEQUENCE,
+        see = sees(
+            row[:, None], key[None, :], row_node[:, None], key_node[None, :], row_at[:, None], key_at[None, :],
+            stop, last_shared, window, SEQUENCE,
         )  # fmt: skip
+        spread = None
+        if bias is not None:
+            spread = pair_bias(bias, row_node[:, None], key_node[None, :], nodes)
+        score, _ = scores(product, spread, see, scale, softcap)
         new_top = tl.maximum(top, tl.max(score, 1))
         shift = tl.where(new_top == -float("inf"), 0.0, new_top)  # nothing seen yet: −∞ − −∞ would be NaN
         weight, fade = tl.exp2(score - shift[:, None]), tl.exp2(top - shift)

@@ -47,9 +47,10 @@ class Options:
     window: int | None
 
 
-def blocks_of(kernel: str, dtype: torch.dtype, channels: int) -> Blocks:
+def blocks_of(kernel: str, dtype: torch.dtype, channels: int, options: Options) -> Blocks:
     """Block sizes that fit registers and shared memory from sm_80 on, as ``tools/kernel_resources.py`` checks."""
     wide = (channels > 64) + (channels > 128)  # 0, 1, 2
+    hard = options.softcap is not None or options.window is not None
     if dtype == torch.float32:
         return {
             "forward": (Blocks(64, 32), Blocks(64, 32, 8), Blocks(32, 32, 8)),
@@ -57,9 +58,9 @@ def blocks_of(kernel: str, dtype: torch.dtype, channels: int) -> Blocks:
             "key": (Blocks(32, 32), Blocks(32, 32, 8), Blocks(16, 16)),
         }[kernel][wide]
     return {
-        "forward": (Blocks(128, 64, 4, 3), Blocks(128, 64, 8), Blocks(64, 32, 8)),
-        "query": (Blocks(64, 64, 4), Blocks(64, 64, 8), Blocks(32, 32, 4)),
-        "key": (Blocks(64, 64, 4), Blocks(64, 64, 8), Blocks(32, 32, 8)),
+        "forward": (Blocks(128, 64, 8), Blocks(128, 64, 8), Blocks(64, 32, 8)),
+        "query": (Blocks(32, 32) if hard else Blocks(64, 64), Blocks(64, 64, 8), Blocks(32, 32)),
+        "key": (Blocks(16 if hard else 32, 64), Blocks(32, 64, 8), Blocks(32, 32, 8)),
     }[kernel][wide]
 
 
@@ -73,7 +74,7 @@ def forward_launch(
     plan: TilePlan, options: Options,
 ) -> Launch:  # fmt: skip
     """Fills **out** (T, H, D) and **lse** (H, T)."""
-    blocks = blocks_of("forward", q.dtype, q.size(2))
+    blocks = blocks_of("forward", q.dtype, q.size(2), options)
     args = _common(q, k, v, bias, plan, options) | {"out": out, "lse": lse, "tiles": plan.tiles(blocks.rows)}
     args |= {"ROWS": blocks.rows, "KEYS": blocks.keys}
     return Launch(forward_kernel, (len(args["tiles"]), q.size(1)), args, blocks)
@@ -84,10 +85,10 @@ def backward_launches(
     grad: Tensor, dq: Tensor, dk: Tensor, dv: Tensor, dbias: Tensor | None, plan: TilePlan, options: Options,
 ) -> list[Launch]:  # fmt: skip
     """Fill **dq**, **dk**, **dv** and **dbias** (B, H, N, N); the order matters."""
-    tokens, heads, channels = q.shape
+    heads, channels = q.shape[1:]
     common = _common(q, k, v, bias, plan, options) | {"lse": lse, "grad": grad, "delta": torch.empty_like(lse)}
 
-    blocks = blocks_of("query", q.dtype, channels)
+    blocks = blocks_of("query", q.dtype, channels, options)
     tiles = plan.tiles(blocks.rows)
     query = common | {"tiles": tiles, "out": out, "dq": dq, "ROWS": blocks.rows}
     no_segments = dict.fromkeys(("segment", "segment_ptr", "pair_ptr", "partial")) | {"pairs": 0, "RUNS": 16}
@@ -97,7 +98,7 @@ def backward_launches(
     else:
         segments = plan.segments(blocks.rows, dbias.size(3))
         partial = lse.new_zeros(heads, segments.num_pairs)  # hidden pairs of tiles are never visited
-        pairs = {"segment_ptr": segments.ptr, "pair_ptr": segments.pair_ptr, "partial": partial}
+        pairs: dict[str, Any] = {"segment_ptr": segments.ptr, "pair_ptr": segments.pair_ptr, "partial": partial}
         pairs["pairs"] = segments.num_pairs
         runs = max(16, triton.next_power_of_2(segments.in_tile))
         with_bias = query | pairs | {"segment": segments.of_token, "RUNS": runs}
@@ -111,15 +112,13 @@ def backward_launches(
         grid_of_nodes = (dbias.size(0) * dbias.size(3), triton.cdiv(dbias.size(3), 128), heads)
         launches.append(Launch(node_kernel, grid_of_nodes, pairs | nodes, Blocks(1, 128)))
 
-    blocks = blocks_of("key", q.dtype, channels)
+    blocks = blocks_of("key", q.dtype, channels, options)
     tiles = plan.tiles(blocks.keys)
     key = common | {"tiles": tiles, "dk": dk, "dv": dv, "ROWS": blocks.rows, "KEYS": blocks.keys}
     return [*launches, Launch(key_kernel, (len(tiles), k.size(1)), key, blocks)]
 
 
-def _common(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, plan: TilePlan, options: Options
-) -> dict[str, Any]:
+def _common(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, plan: TilePlan, options: Options) -> dict[str, Any]:
     """Arguments of all kernels that go over tiles."""
     exact = q.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
     return {
@@ -128,5 +127,6 @@ def _common(
         "tokens": q.size(0), "nodes": 0 if bias is None else bias.size(3),
         "scale": options.scale, "softcap": options.softcap, "window": options.window,
         "SEQUENCE": plan.sequence, "PRECISION": "ieee" if exact else "tf32",
-        "H_BIAS": 1 if bias is None else bias.size(1), "H": q.size(1), "H_KV": k.size(1), "D": q.size(2), "BLOCK_D": max(16, triton.next_power_of_2(q.size(2))),
+        "H_BIAS": 1 if bias is None else bias.size(1), "H": q.size(1), "H_KV": k.size(1), "D": q.size(2),
+        "BLOCK_D": max(16, triton.next_power_of_2(q.size(2))),
     }  # fmt: skip

@@ -50,29 +50,38 @@ def query_range(low, first, stop, limit, window, SEQUENCE: tl.constexpr, KEYS: t
 
 
 @triton.jit
-def scores(
-    product, row, key, row_node, key_node, row_at, key_at, stop, limit, bias, nodes, scale, softcap, window,
-    SEQUENCE: tl.constexpr,
+def sees(
+    row, key, row_node, key_node, row_at, key_at, stop, limit, window, SEQUENCE: tl.constexpr
 ):  # fmt: skip
-    """Scores of a tile in base 2, −∞ where hidden, and the slope of the soft cap.
+    """Which query sees which key of its graph, as far as the mode and the window say.
 
-    The tile may be [queries, keys] or its transpose: all arguments broadcast. Tokens are given by their packed place,
-    node (−1 = none) and place for the window; ``bias`` points to one head's
-    [nodes, nodes], −∞ where a node does not see another.
+    Tokens are given by their packed place, node (−1 = none) and place for the window. The tile may be [queries, keys]
+    or its transpose: all arguments broadcast.
     """
-    score = product * scale
-    slope = score
-    if softcap is not None:
-        capped = 2 * tl.sigmoid(2 * score / softcap) - 1  # tanh
-        score, slope = softcap * capped, 1 - capped * capped
-    two_nodes = (row_node != key_node) & (row_node >= 0) & (key_node >= 0)
-    pair = row_node * nodes + key_node
-    if bias is not None:
-        score += tl.load(bias + pair, mask=two_nodes, other=0.0).to(tl.float32)
     see = (key < stop) & ((key <= row) | (key < limit))
     if window is not None:
         if SEQUENCE:
             see &= row_at - key_at < window
         else:
             see &= (row_node != key_node) | (tl.abs(row_at - key_at) < window)
+    return see
+
+
+@triton.jit
+def pair_bias(bias, row_node, key_node, nodes):
+    """One head's bias [nodes, nodes] spread over a tile; 0 inside a node and for no node."""
+    two_nodes = (row_node != key_node) & (row_node >= 0) & (key_node >= 0)
+    return tl.load(bias + row_node * nodes + key_node, mask=two_nodes, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def scores(product, bias, see, scale, softcap):
+    """Scores of a tile in base 2, −∞ where not seen, and the slope of the soft cap."""
+    score = product * scale
+    slope = score
+    if softcap is not None:
+        capped = 2 * tl.sigmoid(2 * score / softcap) - 1  # tanh
+        score, slope = softcap * capped, 1 - capped * capped
+    if bias is not None:
+        score += bias
     return tl.where(see, score * LOG2E, -float("inf")), slope
