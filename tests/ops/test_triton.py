@@ -41,7 +41,9 @@ triton_attention = partial(graph_attention, backend="triton")
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles of 16 tokens, so that small graphs have several."""
     launch = import_module("pyg_textgraph.ops.graph_attention.triton_launch")
+    listed = import_module("pyg_textgraph.ops.graph_attention.triton_listed_launch")
     monkeypatch.setattr(launch, "blocks_of", lambda *_: launch.Blocks(16, 16))
+    monkeypatch.setattr(listed, "listed_blocks", lambda *_: launch.Blocks(16, 16))
 
 
 def inputs_on_device(layout: TokenLayout, **options: object) -> tuple[list[Tensor], TokenLayout]:
@@ -79,9 +81,26 @@ def test_matches_reference(
     assert_matches_reference(layout, heads=2, kv_heads=1, **options)
 
 
+@SETTINGS
+@given(
+    layouts(max_graphs=2, max_nodes=5, max_tokens=20),
+    st.sampled_from([None, 1.5]),
+    st.sampled_from([None, 1, 3, 20]),
+    st.sampled_from([0.1, 0.5, 1.0]),
+)
+def test_listed_pairs_match_reference(
+    small_tiles: None, layout: TokenLayout, softcap: float | None, window: int | None, share: float
+) -> None:
+    pairs = list_pairs(layout, random_visible(layout, share))
+    assert_matches_reference(layout, heads=2, kv_heads=1, softcap=softcap, window=window, pairs=pairs)
+
+
 @pytest.mark.parametrize(("heads", "kv_heads"), [(2, 2), (6, 2), (4, 1), (8, 1)])
 def test_shared_key_heads(small_tiles: None, heads: int, kv_heads: int) -> None:
-    assert_matches_reference(make_layout([[5, 9], [4]], "prefix", [0, None]), heads=heads, kv_heads=kv_heads)
+    layout = make_layout([[5, 9], [4]], "prefix", [0, None])
+    pairs = torch.tensor([[0, 1], [1, 0]])
+    for options in ({}, {"pairs": pairs}):
+        assert_matches_reference(layout, heads=heads, kv_heads=kv_heads, **options)
 
 
 @pytest.mark.parametrize("mode", ["prefix", "causal", "full"])
@@ -165,13 +184,13 @@ def test_is_an_ordinary_op(small_tiles: None) -> None:
     """For torch.compile, checkpointing, autocast and views."""
     (q, k, v, bias), layout = inputs_on_device(make_layout([[3, 2, 15]], "prefix", [1]))
     op = torch.ops.pyg_textgraph.graph_attention.default
-    tokens = (layout.graph_ptr, layout.node, layout.position, layout.is_target, "prefix")
+    tokens = (layout.graph_ptr, layout.node, layout.position, layout.is_target, layout.num_nodes, "prefix")
     for b in (bias, None):
-        torch.library.opcheck(op, (q, k, v, b, None, *tokens, 0.5, None, None))
+        torch.library.opcheck(op, (q, k, v, b, None, None, *tokens, 0.5, None, None))
     run = partial(triton_attention, layout=layout)
-    plain = with_grads(lambda *x: op(*x[:3], x[3], None, *tokens, 0.5, None, None)[0], q, k, v, bias)
+    plain = with_grads(lambda *x: op(*x[:3], x[3], None, None, *tokens, 0.5, None, None)[0], q, k, v, bias)
     compiled = torch.compile(
-        lambda *x: op(*x[:3], x[3], None, *tokens, 0.5, None, None)[0], backend="aot_eager", fullgraph=True
+        lambda *x: op(*x[:3], x[3], None, None, *tokens, 0.5, None, None)[0], backend="aot_eager", fullgraph=True
     )
     again = with_grads(lambda *x: checkpoint(run, *x[:3], bias=x[3], scale=0.5, use_reentrant=False), q, k, v, bias)
     for other in (with_grads(compiled, q, k, v, bias), again):

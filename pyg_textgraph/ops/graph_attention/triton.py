@@ -1,12 +1,14 @@
 """Graph attention as an operator of torch, computed by Triton kernels."""
 
+from typing import Any
+
 import torch
 import triton
 from torch import Tensor
 
 from pyg_textgraph.data.layout import TokenLayout
-from pyg_textgraph.ops.graph_attention.reference import dense_pairs
 from pyg_textgraph.ops.graph_attention.triton_launch import Options, backward_launches, forward_launch
+from pyg_textgraph.ops.graph_attention.triton_listed_launch import listed_backward_launches, listed_forward_launch
 from pyg_textgraph.ops.graph_attention.triton_plan import tile_plan
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -40,11 +42,9 @@ def graph_attention_triton(
     """
     if reason := unsupported(q):
         raise ValueError(f"graph_attention: backend 'triton' {reason}; use 'blocked'")
-    if pairs is not None:
-        bias, visible = dense_pairs(pairs, bias, layout.num_nodes)
     scale = q.size(-1) ** -0.5 if scale is None else scale
-    tokens = (layout.graph_ptr, layout.node, layout.position, layout.is_target, layout.mode)
-    out, _ = _attention(q, k, v, bias, visible, *tokens, scale, softcap, window)
+    tokens = (layout.graph_ptr, layout.node, layout.position, layout.is_target, layout.num_nodes, layout.mode)
+    out, _ = _attention(q, k, v, bias, visible, pairs, *tokens, scale, softcap, window)
     return out
 
 
@@ -60,80 +60,88 @@ def unsupported(q: Tensor) -> str | None:
 
 
 def _hide(bias: Tensor | None, visible: Tensor | None) -> Tensor | None:
-    """The bias (B, H or 1, N, N), −∞ where a node does not see another: one read per score for both."""
+    """The bias, −∞ where a node does not see another, so that one read per score does for both: (B, H or 1, N, N)."""
     if visible is None:
         return None if bias is None else bias.contiguous()
-    hidden = ~visible[:, None]
-    return (
-        torch.zeros_like(hidden, dtype=torch.float32).masked_fill_(hidden, -torch.inf)
-        if bias is None
-        else (bias.masked_fill(hidden, -torch.inf).contiguous())
-    )
+    full = visible.new_zeros((), dtype=torch.float32) if bias is None else bias
+    return torch.where(visible[:, None], full, -torch.inf).contiguous()
 
 
 @torch.library.custom_op("pyg_textgraph::graph_attention", mutates_args=())
 def _attention(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, visible: Tensor | None, graph_ptr: Tensor, node: Tensor,
-    position: Tensor, is_target: Tensor, mode: str, scale: float, softcap: float | None, window: int | None,
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, visible: Tensor | None, pairs: Tensor | None,
+    graph_ptr: Tensor, node: Tensor, position: Tensor, is_target: Tensor, num_nodes: Tensor, mode: str,
+    scale: float, softcap: float | None, window: int | None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Output (T, H, D) and log-sum-exp (H, T), in base 2."""
-    q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
-    bias = _hide(bias, visible)
+    q, k, v, bias = q.contiguous(), k.contiguous(), v.contiguous(), _hide(bias, visible)
     out, lse = torch.empty_like(q), q.new_empty(q.size(1), q.size(0), dtype=torch.float32)
-    plan = tile_plan(graph_ptr, node, position, is_target, mode)
-    forward_launch(q, k, v, bias, out, lse, plan, Options(scale, softcap, window))()
+    options, plan = Options(scale, softcap, window), tile_plan(graph_ptr, node, position, is_target, mode)
+    if pairs is None:
+        forward_launch(q, k, v, bias, out, lse, plan, options)()
+    else:
+        lists = plan.lists(TokenLayout(node, graph_ptr, node, position, is_target, num_nodes, mode), pairs)  # type: ignore[arg-type]
+        listed_forward_launch(q, k, v, bias, out, lse, plan, lists, options)()
     return out, lse
 
 
 @torch.library.custom_op("pyg_textgraph::graph_attention_backward", mutates_args=())
 def _attention_backward(
-    grad: Tensor, out: Tensor, lse: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None,
-    visible: Tensor | None, graph_ptr: Tensor, node: Tensor, position: Tensor, is_target: Tensor, mode: str,
+    grad: Tensor, out: Tensor, lse: Tensor,
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, visible: Tensor | None, pairs: Tensor | None,
+    graph_ptr: Tensor, node: Tensor, position: Tensor, is_target: Tensor, num_nodes: Tensor, mode: str,
     scale: float, softcap: float | None, window: int | None, bias_grad: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients to q, k, v and bias; the last is empty unless ``bias_grad``."""
     q, k, v, grad = q.contiguous(), k.contiguous(), v.contiguous(), grad.contiguous()
-    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-    dbias = torch.empty_like(bias, memory_format=torch.contiguous_format) if bias is not None and bias_grad else None
-    bias = _hide(bias, visible)
-    if dbias is not None and q.size(0) == 0:
-        dbias.zero_()  # without tokens there are no segments to sum
-    elif q.size(0):
-        plan = tile_plan(graph_ptr, node, position, is_target, mode)
-        options = Options(scale, softcap, window)
-        for launch in backward_launches(
-            q, k, v, bias, out, lse, grad, dq, dk, dv, dbias, plan, options
-        ):  # fmt: skip
-            launch()
-    return dq, dk, dv, q.new_empty(0) if dbias is None else dbias
-
-
-@_attention.register_fake
-def _(q, k, v, bias, visible, *_):  # type: ignore[no-untyped-def]
-    return torch.empty_like(q, memory_format=torch.contiguous_format), q.new_empty(
-        q.size(1), q.size(0), dtype=torch.float32
-    )
-
-
-@_attention_backward.register_fake
-def _(grad, out, lse, q, k, v, bias, *rest):  # type: ignore[no-untyped-def]
-    dq, dk, dv = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
-    bias_grad = rest[-1]
-    dbias = torch.empty_like(bias, memory_format=torch.contiguous_format) if bias_grad else q.new_empty(0)
+    dq, dk, dv, dbias = _gradients_like(q, k, v, bias, bias_grad)
+    if q.size(0) == 0:
+        return dq, dk, dv, dbias.zero_()  # no tokens, no segments to sum
+    tensors = (q, k, v, _hide(bias, visible), out, lse, grad, dq, dk, dv, dbias if bias_grad else None)
+    options, plan = Options(scale, softcap, window), tile_plan(graph_ptr, node, position, is_target, mode)
+    if pairs is None:
+        launches = backward_launches(*tensors, plan, options)
+    else:
+        lists = plan.lists(TokenLayout(node, graph_ptr, node, position, is_target, num_nodes, mode), pairs)  # type: ignore[arg-type]
+        launches = listed_backward_launches(*tensors, plan, lists, options)
+    for launch in launches:
+        launch()
     return dq, dk, dv, dbias
 
 
-def _setup(ctx, inputs, output):  # type: ignore[no-untyped-def]
+def _gradients_like(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, bias_grad: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    dq, dk, dv = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
+    if bias is None or not bias_grad:
+        return dq, dk, dv, q.new_empty(0)
+    return dq, dk, dv, torch.empty_like(bias, memory_format=torch.contiguous_format)
+
+
+@_attention.register_fake
+def _(q: Tensor, *_: object) -> tuple[Tensor, Tensor]:
+    out = torch.empty_like(q, memory_format=torch.contiguous_format)
+    return out, q.new_empty(q.size(1), q.size(0), dtype=torch.float32)
+
+
+@_attention_backward.register_fake
+def _(
+    grad: Tensor, out: Tensor, lse: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *rest: Any
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return _gradients_like(q, k, v, bias, rest[-1])
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     *tensors, mode, scale, softcap, window = inputs
     ctx.save_for_backward(*output, *tensors)
     ctx.mark_non_differentiable(output[1])
     ctx.options = mode, scale, softcap, window
 
 
-def _backward(ctx, grad, _):  # type: ignore[no-untyped-def]
+def _backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     bias_grad = ctx.needs_input_grad[3]
     dq, dk, dv, dbias = _attention_backward(grad, *ctx.saved_tensors, *ctx.options, bias_grad)
-    return dq, dk, dv, dbias if bias_grad else None, *[None] * 9
+    return dq, dk, dv, dbias if bias_grad else None, *[None] * 11
 
 
 _attention.register_autograd(_backward, setup_context=_setup)

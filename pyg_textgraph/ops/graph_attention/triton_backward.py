@@ -59,14 +59,15 @@ def query_kernel(
         key_tile = load_tokens(k, key_low, head // (H // H_KV), stop, H_KV, D, ROWS, BLOCK_D)
         value_tile = load_tokens(v, key_low, head // (H // H_KV), stop, H_KV, D, ROWS, BLOCK_D)
         product = tl.dot(query, tl.trans(key_tile), input_precision=PRECISION)
+        spread = None
+        if bias is not None:
+            spread = pair_bias(bias, row_node[:, None], key_node[None, :], nodes)
+        score, slope = scores(product, spread, scale, softcap)
         see = sees(
             row[:, None], key[None, :], row_node[:, None], key_node[None, :], row_at[:, None], key_at[None, :],
             stop, last_shared, window, SEQUENCE,
         )  # fmt: skip
-        spread = None
-        if bias is not None:
-            spread = pair_bias(bias, row_node[:, None], key_node[None, :], nodes)
-        score, slope = scores(product, spread, see, scale, softcap)
+        score = tl.where(see, score, -float("inf"))
         weight = tl.exp2(score - row_lse[:, None])
         dweight = tl.dot(dout, tl.trans(value_tile), input_precision=PRECISION)
         dscore = weight * (dweight - row_delta[:, None])
@@ -121,15 +122,16 @@ def key_kernel(
             query = load_tokens(q, row_low, head, stop, H, D, ROWS, BLOCK_D)
             dout = load_tokens(grad, row_low, head, stop, H, D, ROWS, BLOCK_D)
             product = tl.dot(key_tile, tl.trans(query), input_precision=PRECISION)
-            see = sees(
-                row[None, :], key[:, None], row_node[None, :], key_node[:, None], row_at[None, :], key_at[:, None],
-                stop, last_shared, window, SEQUENCE,
-            )  # fmt: skip
             spread = None
             if bias is not None:
                 head_bias = bias + (graph * H_BIAS + head % H_BIAS).to(tl.int64) * nodes * nodes
                 spread = pair_bias(head_bias, row_node[None, :], key_node[:, None], nodes)
-            score, slope = scores(product, spread, see, scale, softcap)
+            score, slope = scores(product, spread, scale, softcap)
+            see = sees(
+                row[None, :], key[:, None], row_node[None, :], key_node[:, None], row_at[None, :], key_at[:, None],
+                stop, last_shared, window, SEQUENCE,
+            )  # fmt: skip
+            score = tl.where(see, score, -float("inf"))
             weight = tl.exp2(score - row_lse[None, :])
             dvalue = tl.dot(weight.to(dout.dtype), dout, dvalue, input_precision=PRECISION)
             dscore = weight * (tl.dot(value_tile, tl.trans(dout), input_precision=PRECISION) - row_delta[None, :])

@@ -40,14 +40,15 @@ def forward_kernel(
         key_at = tl.load(at + key, mask=key < stop, other=0)
         key_tile = load_tokens(k, key_low, head // (H // H_KV), stop, H_KV, D, KEYS, BLOCK_D)
         product = tl.dot(query, tl.trans(key_tile), input_precision=PRECISION)
+        spread = None
+        if bias is not None:
+            spread = pair_bias(bias, row_node[:, None], key_node[None, :], nodes)
+        score, _ = scores(product, spread, scale, softcap)
         see = sees(
             row[:, None], key[None, :], row_node[:, None], key_node[None, :], row_at[:, None], key_at[None, :],
             stop, last_shared, window, SEQUENCE,
         )  # fmt: skip
-        spread = None
-        if bias is not None:
-            spread = pair_bias(bias, row_node[:, None], key_node[None, :], nodes)
-        score, _ = scores(product, spread, see, scale, softcap)
+        score = tl.where(see, score, -float("inf"))
         new_top = tl.maximum(top, tl.max(score, 1))
         shift = tl.where(new_top == -float("inf"), 0.0, new_top)  # nothing seen yet: −∞ − −∞ would be NaN
         weight, fade = tl.exp2(score - shift[:, None]), tl.exp2(top - shift)

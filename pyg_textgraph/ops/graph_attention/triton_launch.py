@@ -64,6 +64,11 @@ def blocks_of(kernel: str, dtype: torch.dtype, channels: int, options: Options) 
     }[kernel][wide]
 
 
+def precision_of(dtype: torch.dtype) -> str:
+    """How float32 is multiplied: as torch is told to for float32 inputs; for others it only holds sums of dB."""
+    return "ieee" if dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest" else "tf32"
+
+
 def splits_query(channels: int) -> bool:
     """Whether dQ and dB together would not fit the registers and take a kernel each."""
     return channels > 64
@@ -120,13 +125,12 @@ def backward_launches(
 
 def _common(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, plan: TilePlan, options: Options) -> dict[str, Any]:
     """Arguments of all kernels that go over tiles."""
-    exact = q.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
     return {
         "q": q, "k": k, "v": v, "bias": bias,
         "node": plan.node, "at": plan.at, "graph_ptr": plan.graph_ptr, "limit": plan.limit,
         "tokens": q.size(0), "nodes": 0 if bias is None else bias.size(3),
         "scale": options.scale, "softcap": options.softcap, "window": options.window,
-        "SEQUENCE": plan.sequence, "PRECISION": "ieee" if exact else "tf32",
+        "SEQUENCE": plan.sequence, "PRECISION": precision_of(q.dtype),
         "H_BIAS": 1 if bias is None else bias.size(1), "H": q.size(1), "H_KV": k.size(1), "D": q.size(2),
         "BLOCK_D": max(16, triton.next_power_of_2(q.size(2))),
     }  # fmt: skip

@@ -9,6 +9,9 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from pyg_textgraph.data.layout import TokenLayout
+from pyg_textgraph.ops.graph_attention.triton_lists import ListPlan
+
 
 @dataclass(frozen=True)
 class Segments:
@@ -42,6 +45,7 @@ class TilePlan:
         self.limit = {"prefix": stop - targets, "causal": start.clone(), "full": stop.clone()}[mode]  # [B]
         self._tiles: dict[int, Tensor] = {}
         self._segments: dict[tuple[int, int], Segments] = {}
+        self._lists: tuple[object, ListPlan] | None = None
 
     def tiles(self, size: int) -> Tensor:
         """Graph and first token of every tile of ``size`` tokens, (n, 2)."""
@@ -54,6 +58,13 @@ class TilePlan:
         if (size, nodes) not in self._segments:
             self._segments[size, nodes] = self._make_segments(size, nodes)
         return self._segments[size, nodes]
+
+    def lists(self, layout: TokenLayout, pairs: Tensor) -> ListPlan:
+        """Lists of what sees what; the last one is kept, as all layers of a model ask for the same pairs."""
+        version = (id(pairs), None if pairs.is_inference() else pairs._version)
+        if self._lists is None or self._lists[0] != version:
+            self._lists, self._pairs = (version, ListPlan(layout, pairs)), pairs  # kept, so that its id stays its own
+        return self._lists[1]
 
     @property
     def _places(self) -> Tensor:

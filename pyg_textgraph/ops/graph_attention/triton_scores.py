@@ -11,7 +11,7 @@ def load_tokens(x, low, head, stop, HEADS: tl.constexpr, D: tl.constexpr, BLOCK:
     """Tokens low, low + 1, … of one head of x (T, HEADS, D): [BLOCK, BLOCK_D], zero from ``stop`` on."""
     row, channel = tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK_D)[None, :]
     x += low * tl.full((), HEADS * D, tl.int64) + head * D
-    return tl.load(x + row * (HEADS * D) + channel, mask=(low + row < stop) & (channel < D), other=0.0)
+    return tl.load(x + (row * (HEADS * D) + channel), mask=(low + row < stop) & (channel < D), other=0.0)
 
 
 @triton.jit
@@ -22,7 +22,7 @@ def store_tokens(
     row, channel = tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK_D)[None, :]
     x += low * tl.full((), HEADS * D, tl.int64) + head * D
     mask = (low + row < stop) & (channel < D)
-    tl.store(x + row * (HEADS * D) + channel, value.to(x.dtype.element_ty), mask=mask)
+    tl.store(x + (row * (HEADS * D) + channel), value.to(x.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -71,12 +71,13 @@ def sees(
 def pair_bias(bias, row_node, key_node, nodes):
     """One head's bias [nodes, nodes] spread over a tile; 0 inside a node and for no node."""
     two_nodes = (row_node != key_node) & (row_node >= 0) & (key_node >= 0)
-    return tl.load(bias + row_node * nodes + key_node, mask=two_nodes, other=0.0).to(tl.float32)
+    pair = row_node * nodes + key_node  # 32 bits until the last moment: pointers cost twice the registers
+    return tl.load(bias + pair, mask=two_nodes, other=0.0).to(tl.float32)
 
 
 @triton.jit
-def scores(product, bias, see, scale, softcap):
-    """Scores of a tile in base 2, −∞ where not seen, and the slope of the soft cap."""
+def scores(product, bias, scale, softcap):
+    """Scores of a tile in base 2, and the slope of the soft cap."""
     score = product * scale
     slope = score
     if softcap is not None:
@@ -84,4 +85,4 @@ def scores(product, bias, see, scale, softcap):
         score, slope = softcap * capped, 1 - capped * capped
     if bias is not None:
         score += bias
-    return tl.where(see, score * LOG2E, -float("inf")), slope
+    return score * LOG2E, slope
