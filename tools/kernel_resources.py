@@ -23,7 +23,10 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from pyg_textgraph.data.layout import TokenLayout
 from pyg_textgraph.ops.graph_attention.triton_launch import Launch, Options, backward_launches, forward_launch
+from pyg_textgraph.ops.graph_attention.triton_listed_launch import listed_backward_launches, listed_forward_launch
+from pyg_textgraph.ops.graph_attention.triton_lists import ListPlan
 from pyg_textgraph.ops.graph_attention.triton_plan import TilePlan
 
 TYPES = {
@@ -50,14 +53,23 @@ def launches(dtype: torch.dtype, channels: int, hard: bool) -> list[Launch]:
     tokens = nodes * size
     node = torch.arange(nodes).repeat_interleave(size)
     position = torch.arange(size).repeat(nodes)
-    plan = TilePlan(torch.tensor([0, tokens]), node, position, node == nodes - 1, "prefix")
+    ptr, is_target = torch.tensor([0, tokens]), node == nodes - 1
+    layout = TokenLayout(node, ptr, node, position, is_target, torch.tensor([nodes]), "prefix")
+    plan = TilePlan(ptr, node, position, is_target, layout.mode)
     q, out, grad, dq = torch.empty(4, tokens, heads, channels, dtype=dtype)
     k, v, dk, dv = torch.empty(4, tokens, kv_heads, channels, dtype=dtype)
     bias, dbias = torch.empty(2, 1, heads, nodes, nodes)
     lse = torch.empty(heads, tokens)
     options = Options(channels**-0.5, 50.0 if hard else None, 7 if hard else None)
+    results = (out, lse, grad, dq, dk, dv)
     forward = forward_launch(q, k, v, bias, out, lse, plan, options)
-    return [forward, *backward_launches(q, k, v, bias, out, lse, grad, dq, dk, dv, dbias, plan, options)]
+    dense = [forward, *backward_launches(q, k, v, bias, *results, dbias, plan, options)]
+
+    pairs = torch.combinations(torch.arange(nodes)).T.contiguous()
+    lists = ListPlan(layout, pairs)
+    bias, dbias = torch.empty(2, heads, pairs.size(1))
+    forward = listed_forward_launch(q, k, v, bias, out, lse, plan, lists, options)
+    return [*dense, forward, *listed_backward_launches(q, k, v, bias, *results, dbias, plan, lists, options)]
 
 
 def source(launch: Launch) -> ASTSource:
@@ -93,11 +105,11 @@ def resources(launch: Launch, capability: int) -> Resources:
 def report(shapes: Iterator[tuple[torch.dtype, int, bool]], capabilities: list[int]) -> bool:
     """Prints one line per kernel; whether everything fits."""
     good = True
-    print("kernel           type         D case    sm warps registers  spilled   shared")
+    print("kernel               type         D case    sm warps registers  spilled   shared")
     for dtype, channels, hard in shapes:
         for launch in launches(dtype, channels, hard):
             name = launch.kernel.__name__
-            if name == "node_kernel" and (channels, hard) != (64, False):
+            if name in ("node_kernel", "pair_kernel") and (channels, hard) != (64, False):
                 continue  # knows no channels
             if name == "query_kernel":
                 name = "+".join(x for x in ("dq", "partial") if launch.args[x] is not None)
@@ -105,7 +117,7 @@ def report(shapes: Iterator[tuple[torch.dtype, int, bool]], capabilities: list[i
                 need = resources(launch, capability)
                 fits = need.spilled == 0 and need.shared <= SHARED[capability] * 1024
                 good &= fits
-                line = f"{name:16} {TYPES[dtype]:9} {channels:4} {'hard' if hard else 'plain':6} {capability:3} "
+                line = f"{name:20} {TYPES[dtype]:9} {channels:4} {'hard' if hard else 'plain':6} {capability:3} "
                 line += f"{launch.blocks.warps:5} {need.registers:9} {need.spilled:8} {need.shared:8}"
                 print(line if fits else line + "  <--", flush=True)
     return good

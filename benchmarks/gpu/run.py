@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
-from benchmarks.attention.run import step, text_layout
+from benchmarks.attention.run import k_hop, step, text_layout
 from benchmarks.common import Row, interleaved, write_results
 from pyg_textgraph.data import TokenLayout
 from pyg_textgraph.ops import graph_attention
@@ -26,6 +26,8 @@ CASES = {
     SMOLLM2: [(4, 61, 16)],
     HEAD_128: [(1, 512, 8)],
 }
+KHOP = {LLAMA_1B: [(1, 512, 8), (1, 512, 32)], HEAD_128: [(1, 512, 8)]}  # at two hops
+DRY = {(4, 2, 16): [(1, 8, 8)]}
 MAX_MATERIALIZED = 8192  # tokens: a T×T bias of all heads and its gradient must fit
 
 
@@ -43,13 +45,14 @@ def with_token_bias(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     return scaled_dot_product_attention(q, k, v, mask[None])[0].transpose(0, 1)
 
 
-def flex(layout: TokenLayout, compiled: bool) -> Callable[..., Tensor]:
-    """FlexAttention with the bias read per node pair, as GTLM's authors use it."""
+def flex(layout: TokenLayout, near: Tensor | None, compiled: bool) -> Callable[..., Tensor]:
+    """FlexAttention with the bias read per node pair, as GTLM's authors use it; ``near`` (N, N): what sees what."""
     graph, node, is_target = layout.graph, layout.node, layout.is_target
     size = layout.num_tokens
 
     def visible(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return (graph[i] == graph[j]) & (~is_target[j] | (is_target[i] & (j <= i)))
+        see = (graph[i] == graph[j]) & (~is_target[j] | (is_target[i] & (j <= i)))
+        return see if near is None else see & near[node[i], node[j]]
 
     blocks = create_block_mask(visible, None, None, size, size, device=node.device)
     attention = torch.compile(flex_attention, dynamic=False) if compiled else flex_attention
@@ -65,27 +68,33 @@ def flex(layout: TokenLayout, compiled: bool) -> Callable[..., Tensor]:
     return run
 
 
-def runs(layout: TokenLayout, shape: tuple[int, int, int], dtype: torch.dtype, compiled: bool) -> dict[str, Run]:
-    """Ours and the peers on the same random numbers."""
+def runs(
+    layout: TokenLayout, shape: tuple[int, int, int], dtype: torch.dtype, pairs: Tensor | None, compiled: bool
+) -> dict[str, Run]:
+    """Ours and the peers on the same random numbers; with ``pairs`` (2, P) ours holds a bias of these only."""
     device, size, nodes = layout.node.device, layout.num_tokens, int(layout.num_nodes.max())
     heads, kv_heads, channels = shape
     rng = torch.Generator(device).manual_seed(0)
     random = partial(torch.randn, generator=rng, device=device)
     q, k, v, grad = (random(size, h, channels).to(dtype) for h in (heads, kv_heads, kv_heads, heads))
-    bias = random(layout.num_graphs, heads, nodes, nodes)
+    fixed = random(layout.num_graphs, heads, nodes, nodes)
+    near, own = None, fixed
+    if pairs is not None:
+        near = torch.eye(nodes, dtype=torch.bool, device=device).index_put(tuple(pairs), torch.tensor(True).to(device))
+        own = fixed[0, :, pairs[0], pairs[1]]
     qkv = [x.requires_grad_() for x in (q, k, v)]
-    fixed, learned = bias.clone(), bias.requires_grad_()
-    ours = lambda q, k, v, bias=None: graph_attention(q, k, v, layout, bias)  # noqa: E731
-    theirs = flex(layout, compiled)
+    learned = [x.clone().requires_grad_() for x in (own, fixed)]
+    ours = lambda q, k, v, bias=None: graph_attention(q, k, v, layout, bias, pairs=pairs)  # noqa: E731
+    theirs = flex(layout, near, compiled)
     out: dict[str, Run] = {
-        "ours": partial(step, ours, [*qkv, learned], grad),
-        "ours, fixed bias": partial(step, partial(ours, bias=fixed), qkv, grad),
+        "ours": partial(step, ours, [*qkv, learned[0]], grad),
+        "ours, fixed bias": partial(step, partial(ours, bias=own), qkv, grad),
         "flash full, no bias": partial(step, flash, qkv, grad),
         "flash causal, no bias": partial(step, partial(flash, causal=True), qkv, grad),
-        "FlexAttention": partial(step, theirs, [*qkv, learned], grad),
+        "FlexAttention": partial(step, theirs, [*qkv, learned[1]], grad),
         "FlexAttention, fixed bias": partial(step, partial(theirs, bias=fixed), qkv, grad),
     }
-    if size <= MAX_MATERIALIZED and layout.num_graphs == 1:
+    if size <= MAX_MATERIALIZED and layout.num_graphs == 1 and pairs is None:
         mask = layout.expand_pairs(fixed).masked_fill(~layout.visible(), torch.finfo(dtype).min).to(dtype)
         out["sdpa with token bias"] = partial(step, with_token_bias, [*qkv, mask.requires_grad_()], grad)
         out["sdpa with fixed token bias"] = partial(step, partial(with_token_bias, mask=mask.detach()), qkv, grad)
@@ -136,17 +145,20 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "build/gpu")))
     args = parser.parse_args()
     device = "cpu" if args.dry else "cuda"
-    cases = {(4, 2, 16): [(2, 8, 8)]} if args.dry else CASES
     dtype = torch.float32 if args.dry else torch.bfloat16
     rows: list[Row] = []
-    for shape, layouts in cases.items():
-        for graphs, nodes, tokens in layouts:
+    for hops, cases in ((None, DRY if args.dry else CASES), (2, DRY if args.dry else KHOP)):
+        for shape, (graphs, nodes, tokens) in ((shape, x) for shape, layouts in cases.items() for x in layouts):
             layout = text_layout(graphs, nodes, tokens).to(device)
-            case = f"attention graphs={graphs} nodes={nodes} tokens={layout.num_tokens}"
-            case += f" heads={shape[0]}/{shape[1]} d={shape[2]}"
+            case = "attention" if hops is None else f"khop k={hops}"
+            case += (
+                f" graphs={graphs} nodes={nodes} tokens={layout.num_tokens} heads={shape[0]}/{shape[1]} d={shape[2]}"
+            )
             print(case, flush=True)
             torch.compiler.reset()
-            for row in rows_of(case, runs(layout, shape, dtype, compiled=not args.dry), 2 if args.dry else 20):
+            pairs = None if hops is None else k_hop(nodes, hops).to(device)
+            functions = runs(layout, shape, dtype, pairs, compiled=not args.dry)
+            for row in rows_of(case, functions, 2 if args.dry else 20):
                 rows.append(row)
                 print(f"    {row['metric']:9} {row['value']:9.5f} {row['ratio']:6.2f}× {row['peer']}", flush=True)
             # after every case: a run that is cut short keeps what it has

@@ -142,12 +142,12 @@ def listed_plan(
     """Tiles of one node's queries and its compact key list; tiles of like size stand together, so padding is small."""
     hidden, num_tokens, num_pairs = hidden_by(layout, window), layout.num_tokens, place.size(1)
     count, num_keys = nodes.count, nodes.num_keys
-    of_pair, within = _ragged(count[nodes.key])
+    of_pair, within = ragged(count[nodes.key])
     key = nodes.token[nodes.ptr[nodes.key[of_pair]] + within]  # [E] key lists, one node after the other
     column = nodes.column[of_pair]
     key_start = num_keys.cumsum(0) - num_keys
 
-    node, part = _ragged(-(-count // MAX_ROWS))  # [n] tiles
+    node, part = ragged(-(-count // MAX_ROWS))  # [n] tiles
     row_start = nodes.ptr[node] + part * MAX_ROWS
     num_rows = (count[node] - part * MAX_ROWS).clamp(max=MAX_ROWS)
     num_keys, key_start = num_keys[node], key_start[node]
@@ -167,7 +167,7 @@ def listed_plan(
     return ListedPlan(pieces, layout.num_graphs, _most_nodes(layout), num_pairs, None if listed else place)
 
 
-def _ragged(count: Tensor) -> tuple[Tensor, Tensor]:
+def ragged(count: Tensor) -> tuple[Tensor, Tensor]:
     """Row and place within the row of every element of a ragged array."""
     row = torch.repeat_interleave(count)
     return row, torch.arange(row.numel(), device=count.device) - (count.cumsum(0) - count)[row]

@@ -60,7 +60,7 @@ def blocks_of(kernel: str, dtype: torch.dtype, channels: int, options: Options) 
     return {
         "forward": (Blocks(128, 64, 8), Blocks(128, 64, 8), Blocks(64, 32, 8)),
         "query": (Blocks(32, 32) if hard else Blocks(64, 64), Blocks(64, 64, 8), Blocks(32, 32)),
-        "key": (Blocks(16 if hard else 32, 64), Blocks(32, 64, 8), Blocks(32, 32, 8)),
+        "key": (Blocks(32, 32) if hard else Blocks(32, 64, 8), Blocks(32, 64, 8), Blocks(32, 32, 8)),
     }[kernel][wide]
 
 

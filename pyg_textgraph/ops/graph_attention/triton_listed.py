@@ -1,8 +1,8 @@
 """Kernels for listed pairs of nodes: a tile holds tokens of one node and walks the list of all tokens that it meets.
 
-A tile is one row of ``tiles`` (n, 6): where its tokens start and stop in ``token`` (tokens by node), where its list starts
-and stops in ``entry`` (tokens) and ``column`` (their pair, or ``pairs`` for none: bias 0), its own place among all tiles'
-lists, and its graph.
+A tile is one row of ``tiles`` (n, 6): where its tokens start and stop in ``token`` (tokens by node), where its list
+starts and stops in ``entry`` (tokens) and ``column`` (their pair, or ``pairs`` for none: bias 0), its place among the
+lists of all tiles, and its graph.
 """
 
 import triton
@@ -38,7 +38,7 @@ def load_list(tiles, limit):
 
 @triton.jit
 def query_rows(token, start, stop, GROUP: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr):
-    """Query tokens times the heads that share a key head, as the rows of one tile: token, head and whether it is real."""
+    """Query tokens times the heads that share a key head, as rows of one tile: token, head, whether it is real."""
     row = tl.arange(0, HEADS * ROWS)
     place, head = start + row % ROWS, row // ROWS
     inside = (place < stop) & (head < GROUP)
@@ -53,7 +53,7 @@ def listed_forward_kernel(
     D: tl.constexpr, BLOCK_D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """One program per tile and key head; ``out`` (T, H, D), ``lse`` (H, T) in base 2, +∞ where nothing is seen."""
-    start, stop, begin, end, _, last_shared = load_list(tiles, limit)
+    start, stop, begin, end, _first, last_shared = load_list(tiles, limit)
     row, head, inside = query_rows(token, start, stop, GROUP, HEADS, ROWS)
     row_node, row_at = tl.load(node + row), tl.load(at + row)
     query = gather(q, row, head, inside, GROUP * H_KV, D, BLOCK_D)
@@ -148,7 +148,7 @@ def listed_key_kernel(
     D: tl.constexpr, BLOCK_D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """One program per tile of keys and key head; lists hold the queries that see them. Tiles are [keys, queries]."""
-    start, stop, begin, end, _, last_shared = load_list(tiles, limit)
+    start, stop, begin, end, _first, last_shared = load_list(tiles, limit)
     own = start + tl.arange(0, KEYS)
     key = tl.load(token + own, mask=own < stop, other=0)
     key_node, key_at = tl.load(node + key), tl.load(at + key)
@@ -191,8 +191,8 @@ def listed_key_kernel(
 def pair_kernel(partial, runs, dbias, pairs, entries, most, most_tiles, PAIRS: tl.constexpr):
     """Sums dB of list entries to pairs; one program per block of pairs and head.
 
-    A row of ``runs`` (pairs, 4): where the pair's entries start in the first tile of its query's node, their number, the
-    node's number of tiles, and how far apart the tiles' lists are.
+    A row of ``runs`` (pairs, 4): where the pair's entries start in the first tile of its query's node, their number,
+    the node's number of tiles, and how far apart the tiles' lists are.
     """
     pair, head = tl.program_id(0) * PAIRS + tl.arange(0, PAIRS), tl.program_id(1).to(tl.int64)
     start = tl.load(runs + 4 * pair, mask=pair < pairs, other=0)

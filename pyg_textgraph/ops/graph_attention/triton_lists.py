@@ -1,4 +1,4 @@
-"""Lists of the tokens that every node's tokens meet, for the kernels of listed pairs; in plain torch, once per batch."""
+"""Lists of the tokens that every node's tokens meet, for the kernels of listed pairs; plain torch, once per batch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pyg_textgraph.data.layout import TokenLayout
-from pyg_textgraph.ops.graph_attention.plan import Segments, _ragged, segments
+from pyg_textgraph.ops.graph_attention.plan import Segments, ragged, segments
 from pyg_textgraph.ops.graph_attention.reference import place_of
 
 
@@ -75,11 +75,11 @@ class ListPlan:
 
     def _make_lists(self, own: Tensor, other: Tensor, column: Tensor, size: int) -> Lists:
         nodes: Segments = self.nodes
-        of_pair, within = _ragged(nodes.count[other])
+        of_pair, within = ragged(nodes.count[other])
         entry = nodes.token[nodes.ptr[other[of_pair]] + within]
         length = torch.zeros_like(nodes.count).index_add_(0, own, nodes.count[other])
         start = length.cumsum(0) - length
-        node, part = _ragged(-(-nodes.count // size))
+        node, part = ragged(-(-nodes.count // size))
         low = nodes.ptr[node] + part * size
         high = torch.minimum(low + size, nodes.ptr[node + 1])
         slot = length[node].cumsum(0) - length[node]
