@@ -48,8 +48,8 @@ class Resources:
 
 
 def launches(dtype: torch.dtype, channels: int, hard: bool) -> list[Launch]:
-    """What one step launches at Llama-3.2-1B's 32 and 8 heads; ``hard``: soft cap, window and one token per node."""
-    nodes, size, heads, kv_heads = (512, 1, 32, 8) if hard else (32, 16, 32, 8)
+    """What one step launches at Llama-3.2-1B's 32 and 8 heads; ``hard``: soft cap, window, and one token per node, not 64."""
+    nodes, size, heads, kv_heads = (512, 1, 32, 8) if hard else (8, 64, 32, 8)
     tokens = nodes * size
     node = torch.arange(nodes).repeat_interleave(size)
     position = torch.arange(size).repeat(nodes)

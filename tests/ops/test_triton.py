@@ -205,6 +205,25 @@ def test_is_an_ordinary_op(small_tiles: None) -> None:
     assert all(x.dtype == torch.float32 for x in grads)
 
 
+def test_plan_is_shared_by_calls_and_follows_changed_pairs(small_tiles: None) -> None:
+    plans = import_module("pyg_textgraph.ops.graph_attention.triton_plan")._PLANS
+    layout = make_layout([[2, 2, 2]])
+    pairs = torch.tensor([[0, 1], [1, 2]]).to(DEVICE)
+    (q, k, v, bias), layout = inputs_on_device(layout, pairs=pairs)
+    triton_attention(q, k, v, layout, bias, pairs=pairs)
+    ((*_, plan),) = plans[layout.node]
+    lists = plan._lists
+    triton_attention(q, k, v, layout, bias, pairs=pairs)
+    assert len(plans[layout.node]) == 1
+    assert plan._lists is lists
+    pairs[1, 0] = 2
+    expected = graph_attention_reference(q, k, v, layout, bias, pairs=pairs)
+    torch.testing.assert_close(triton_attention(q, k, v, layout, bias, pairs=pairs), expected)
+    known = len(plans)
+    del layout
+    assert len(plans) == known - 1
+
+
 def test_says_what_it_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
     (q, k, v, bias), layout = inputs_on_device(make_layout([[1, 2]]), channels=8)
     with pytest.raises(ValueError, match=r"takes float16, bfloat16 and float32, 'q' is torch\.float64; use 'blocked'"):
@@ -212,6 +231,9 @@ def test_says_what_it_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
     wide = [torch.zeros(3, 1, 300, device=DEVICE)] * 3
     with pytest.raises(ValueError, match="takes at most 256 channels per head, 'q' has 300"):
         triton_attention(*wide, layout)
+    many = torch.zeros(1, 1, 1, 1, device=DEVICE).expand(1, 1, 50000, 50000)
+    with pytest.raises(ValueError, match=r"counts the bias in 32 bits, which shape \(1, 1, 50000, 50000\) exceeds"):
+        import_module("pyg_textgraph.ops.graph_attention.triton").graph_attention_triton(q, k, v, layout, many)
     monkeypatch.setattr(import_module("triton").knobs.runtime, "interpret", False)
     with pytest.raises(ValueError, match="needs tensors on a CUDA device, 'q' is on cpu; use 'blocked'"):
         triton_attention(q.cpu(), k.cpu(), v.cpu(), layout.to("cpu"), bias.cpu())

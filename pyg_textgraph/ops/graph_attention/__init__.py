@@ -65,18 +65,18 @@ def graph_attention(
     if torch.is_autocast_enabled(q.device.type):
         q, k, v = (x.to(torch.get_autocast_dtype(q.device.type)) for x in (q, k, v))  # as torch's own attention does
     _check(q, k, v, layout, bias, pairs, visible, window)
-    attention = _function(backend, q)
+    attention = _function(backend, q, bias)
     return attention(q, k, v, layout, bias, pairs=pairs, visible=visible, scale=scale, softcap=softcap, window=window)
 
 
-def _function(backend: str, q: Tensor) -> Callable[..., Tensor]:
+def _function(backend: str, q: Tensor, bias: Tensor | None) -> Callable[..., Tensor]:
     installed = find_spec("triton") is not None
     if backend == "auto":
         backend = "blocked"
         if q.is_cuda and installed:
             from pyg_textgraph.ops.graph_attention.triton import unsupported
 
-            backend = "triton" if unsupported(q) is None else "blocked"
+            backend = "triton" if unsupported(q, bias) is None else "blocked"
     if backend == "reference":
         return graph_attention_reference
     if backend == "blocked":

@@ -40,7 +40,7 @@ def graph_attention_triton(
     Raises:
         ValueError: If the kernels cannot do it: see :func:`unsupported`.
     """
-    if reason := unsupported(q):
+    if reason := unsupported(q, bias):
         raise ValueError(f"graph_attention: backend 'triton' {reason}; use 'blocked'")
     scale = q.size(-1) ** -0.5 if scale is None else scale
     tokens = (layout.graph_ptr, layout.node, layout.position, layout.is_target, layout.num_nodes, layout.mode)
@@ -48,14 +48,16 @@ def graph_attention_triton(
     return out
 
 
-def unsupported(q: Tensor) -> str | None:
-    """Why the kernels cannot take these queries, or None."""
+def unsupported(q: Tensor, bias: Tensor | None) -> str | None:
+    """Why the kernels cannot take these queries and this bias, or None."""
     if not (q.is_cuda or triton.knobs.runtime.interpret):
         return f"needs tensors on a CUDA device, 'q' is on {q.device}"
     if q.dtype not in DTYPES:
         return f"takes float16, bfloat16 and float32, 'q' is {q.dtype}"
     if q.size(-1) > MAX_CHANNELS:
         return f"takes at most {MAX_CHANNELS} channels per head, 'q' has {q.size(-1)}"
+    if bias is not None and (bias.numel() if bias.dim() == 2 else bias.size(-1) ** 2) >= 2**31:
+        return f"counts the bias in 32 bits, which shape {tuple(bias.shape)} exceeds"
     return None
 
 
