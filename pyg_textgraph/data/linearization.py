@@ -128,7 +128,8 @@ def node_order(edge_index: Tensor, num_nodes: int, order: Order, ego: int, seed:
     """The order of the blocks, ego last.
 
     ``"random"``; ``"bfs"``: breadth-first search from the ego, reversed, so that its neighbours stand next to it (nodes
-    without a path to the ego first); ``"rcm"``: reverse Cuthill–McKee, then the ego is moved to the end.
+    without a path to the ego first); ``"rcm"``: reverse Cuthill–McKee, from the end that is
+    farther from the ego, which is then moved to the end.
 
     Raises:
         ValueError: If there is no such order.
@@ -139,6 +140,8 @@ def node_order(edge_index: Tensor, num_nodes: int, order: Order, ego: int, seed:
         sequence = np.random.default_rng(seed).permutation(num_nodes)
     elif order == "rcm":
         sequence = reverse_cuthill_mckee(_adjacency(edge_index, num_nodes), symmetric_mode=True)
+        if 2 * list(sequence).index(ego) < num_nodes - 1:
+            sequence = sequence[::-1]  # as narrow
     else:
         found = breadth_first_order(_adjacency(edge_index, num_nodes), ego, return_predecessors=False)
         sequence = np.concatenate([np.setdiff1d(np.arange(num_nodes), found), found[::-1]])
@@ -193,7 +196,11 @@ def _tokens(text: str, block: Tensor, tokenizer: PreTrainedTokenizerBase) -> tup
     start, end = offset.T
     # some tokenizers leave white space out of offsets: a token reaches back to where the one before it ended
     before = torch.cat([end.new_zeros(1), end.cummax(0).values[:-1]]) if end.numel() else end
-    start = torch.where(end > 0, torch.minimum(start, before), start)
+    reach = torch.minimum(start, before)
+    for t in (torch.isin(start, block[:, 0]) & (reach < start)).nonzero().view(-1).tolist():
+        if not tokenizer.decode(out["input_ids"][t])[:1].isspace():
+            reach[t] = start[t]  # white space that belongs to no token
+    start = reach
     order = block[:, 0].argsort()
     place = torch.searchsorted(block[order, 0], start, right=True) - 1
     node = order[place.clamp(min=0)]

@@ -55,7 +55,7 @@ TOKENIZERS = {
 
 
 def graph(texts: list[str], edges: list[tuple[int, int]]) -> TextAttributedData:
-    return TextAttributedData(text=texts, edge_index=torch.tensor(edges).T.reshape(2, -1), num_nodes=len(texts))
+    return TextAttributedData(text=texts, edge_index=torch.tensor(edges, dtype=torch.long).view(-1, 2).T, num_nodes=len(texts))
 
 
 def blocks(prompt: GraphPrompt) -> list[str]:
@@ -94,7 +94,7 @@ def test_tokens_of_a_tokenizer_that_drops_white_space() -> None:
 
 def test_a_token_across_a_border_belongs_to_no_node() -> None:
     bpe = Tokenizer(models.BPE(vocab={"1": 0, "\n": 1, "1\n": 2}, merges=[("1", "\n")], unk_token="1"))
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="\n")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<eos>")
     prompt = linearize(graph(["", ""], [(0, 1)]), tokenizer, NEIGHBOR_LABELS)
     crossing = (prompt.input_ids == 2).nonzero().view(-1)
     last = prompt.node[crossing]
@@ -127,7 +127,9 @@ def test_demonstrations_and_system_message_go_through_the_chat() -> None:
         assert prompt.text.count(NODE_CLASS.system) == 1
         assert ("<|system|>" in prompt.text) == (name == "bytes, chat")
         assert prompt.lead == ""
-    assert "Which color?\nAnswer: red\n\n" in linearize(data, TOKENIZERS["bytes"], NODE_CLASS, demonstrations=shown).text
+    assert (
+        "Which color?\nAnswer: red\n\n" in linearize(data, TOKENIZERS["bytes"], NODE_CLASS, demonstrations=shown).text
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
