@@ -2,7 +2,7 @@
 
 from pyg_textgraph.data.graph_templates import NEIGHBOR_LABELS, NODE_CLASS, GraphTemplate
 from pyg_textgraph.data.layout import TokenLayout, to_dense_pairs
-from pyg_textgraph.data.linearization import GraphPrompt, linearize, node_order
+from pyg_textgraph.data.linearization import GraphPrompt, graph_text, linearize, node_order
 from pyg_textgraph.data.prompts import TaskPrompt, add_question_node, answer_ids, append_to_target
 from pyg_textgraph.data.text_attributed_data import TextAttributedData
 from pyg_textgraph.data.token_store import TokenStore
@@ -20,6 +20,7 @@ __all__ = [
     "add_question_node",
     "answer_ids",
     "append_to_target",
+    "graph_text",
     "linearize",
     "node_order",
     "node_texts",

@@ -60,6 +60,35 @@ def linearize(
     tokenizer: PreTrainedTokenizerBase,
     template: GraphTemplate,
     *,
+    demonstrations: Sequence[tuple[str, str]] = (),
+    **kwargs: Any,
+) -> GraphPrompt:
+    """Writes a graph as a prompt.
+
+    System message, earlier turns and the graph with its question go through the tokenizer's chat template; without one
+    they are plain text.
+
+    Args:
+        data: A (small) graph.
+        tokenizer: A fast tokenizer, which knows where in the text its tokens come from.
+        template: The words around the graph.
+        demonstrations: Other graphs' texts (:func:`graph_text`) with the right answers, put before this one.
+        **kwargs: Further arguments of :func:`graph_text`.
+
+    Raises:
+        ValueError: If the tokenizer cannot tell offsets, or as :func:`graph_text`.
+    """
+    user, block = graph_text(data, template, **kwargs)
+    text, start, lead = _as_chat(tokenizer, template, user, demonstrations)
+    block += start
+    input_ids, node = _tokens(text, block, tokenizer)
+    return GraphPrompt(text, input_ids, node, block, data.edge_index.cpu(), int(block[:, 0].argmax()), lead)
+
+
+def graph_text(
+    data: Data,
+    template: GraphTemplate,
+    *,
     ego: int | None = None,
     order: Order | Sequence[int] = "bfs",
     labels: Mapping[int, str] | Sequence[str | None] | None = None,
@@ -67,18 +96,15 @@ def linearize(
     names: Sequence[str] | None = None,
     max_words: int | None = None,
     max_neighbors: int | None = None,
-    demonstrations: Sequence[tuple[str, str]] = (),
     seed: int = 0,
-) -> GraphPrompt:
-    """Writes a graph as a prompt.
+) -> tuple[str, Tensor]:
+    """A graph and a question about it as text, and where each node's block starts and ends in it.
 
     A node's block is its header, text, label and list of neighbours, as far as the template has them; the ego's block
-    comes last, just before the question. System message, earlier turns and question go through the tokenizer's chat
-    template; without one they are plain text.
+    comes last, just before the question.
 
     Args:
         data: A (small) graph, with ``text`` if the template shows texts. Edge directions are ignored.
-        tokenizer: A fast tokenizer, which knows where in the text its tokens come from.
         template: The words around the graph.
         ego: The node that is asked about; ``data.target`` or else node 0 by default.
         order: Of the blocks: see :func:`node_order`, or all nodes listed.
@@ -87,12 +113,13 @@ def linearize(
         names: What nodes are called in the prompt, their numbers by default.
         max_words: Cuts the text of every node.
         max_neighbors: Cuts the list of neighbours of every node.
-        demonstrations: Questions (:meth:`GraphTemplate.question_about` and the blocks before it) with their answers,
-            put before this one.
         seed: Of ``order="random"``.
 
+    Shapes:
+        - **returns** the text, and blocks (N, 2) in characters
+
     Raises:
-        ValueError: If the tokenizer cannot tell offsets, **order** is not a permutation or a length does not fit.
+        ValueError: If the ego is out of range, or **order** or **names** do not fit the graph.
     """
     n = int(data.num_nodes or 0)
     ego = int(data.get("target", 0)) if ego is None else ego
@@ -109,19 +136,15 @@ def linearize(
         texts = [" ".join(text.split()[:max_words]) for text in texts]
     known = dict(enumerate(labels)) if isinstance(labels, Sequence) else dict(labels or {})
     adjacency = _adjacency(data.edge_index, n)
-    user = template.opening(n, options)
+    out = template.opening(n, options)
     block = torch.empty(n, 2, dtype=torch.long)
     for v in sequence:
         around = adjacency.indices[adjacency.indptr[v] : adjacency.indptr[v + 1]][:max_neighbors]
-        user += template.separator if user else ""
-        start = len(user)
-        user += template.block(names[v], texts[v], known.get(v), [names[u] for u in around])
-        block[v] = torch.tensor([start, len(user)])
-    user += template.separator + template.question_about(names[ego], options)
-    text, start, lead = _as_chat(tokenizer, template, user, demonstrations)
-    block += start
-    input_ids, node = _tokens(text, block, tokenizer)
-    return GraphPrompt(text, input_ids, node, block, data.edge_index.cpu(), ego, lead)
+        out += template.separator if out else ""
+        start = len(out)
+        out += template.block(names[v], texts[v], known.get(v), [names[u] for u in around])
+        block[v] = torch.tensor([start, len(out)])
+    return out + template.separator + template.question_about(names[ego], options), block
 
 
 def node_order(edge_index: Tensor, num_nodes: int, order: Order, ego: int, seed: int = 0) -> list[int]:

@@ -55,7 +55,9 @@ TOKENIZERS = {
 
 
 def graph(texts: list[str], edges: list[tuple[int, int]]) -> TextAttributedData:
-    return TextAttributedData(text=texts, edge_index=torch.tensor(edges, dtype=torch.long).view(-1, 2).T, num_nodes=len(texts))
+    return TextAttributedData(
+        text=texts, edge_index=torch.tensor(edges, dtype=torch.long).view(-1, 2).T, num_nodes=len(texts)
+    )
 
 
 def blocks(prompt: GraphPrompt) -> list[str]:

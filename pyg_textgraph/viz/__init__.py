@@ -1,0 +1,1 @@
+"""Figures, drawn with matplotlib (``pip install pyg-textgraph[viz]``)."""
