@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, reverse_cuthill_mckee
 from torch import Tensor
@@ -160,7 +161,7 @@ def node_order(edge_index: Tensor, num_nodes: int, order: Order, ego: int, seed:
     if order not in get_args(Order):
         raise ValueError(f"linearize: 'order' is {order!r}, expected one of {get_args(Order)} or a list of nodes")
     if order == "random":
-        sequence = np.random.default_rng(seed).permutation(num_nodes)
+        sequence: NDArray[Any] = np.random.default_rng(seed).permutation(num_nodes)
     elif order == "rcm":
         sequence = reverse_cuthill_mckee(_adjacency(edge_index, num_nodes), symmetric_mode=True)
         if 2 * list(sequence).index(ego) < num_nodes - 1:

@@ -83,7 +83,7 @@ def intercept(layers: Iterable[nn.Module], interceptor: Interceptor) -> Iterator
 
     The model's own configuration stays, so it builds the masks that its own attention function needs.
     """
-    modules = list(layers)
+    modules: list[Any] = list(layers)
     with _LOCK:
         for module in modules:
             if not isinstance(module.config, _LayerConfig):
@@ -96,10 +96,9 @@ def intercept(layers: Iterable[nn.Module], interceptor: Interceptor) -> Iterator
         _ACTIVE.reset(token)
         with _LOCK:
             for module in modules:
-                config: Any = module.config
-                config.users -= 1
-                if config.users == 0:
-                    module.config = config.original
+                module.config.users -= 1
+                if module.config.users == 0:
+                    module.config = module.config.original
 
 
 def attention_layers(model: nn.Module) -> list[nn.Module]:
