@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -48,8 +49,8 @@ def correct(questions: Sequence[Question], answers: Answers) -> Tensor:
 
 
 class Methods:
-    """Runs methods by name on the same questions: ``order=…``, ``heads=…``, ``demonstrations``, ``steps=…``,
-    ``fine-tuned``."""
+    """Runs methods by name on the same questions: ``majority``, ``order=…``, ``heads=…``, ``demonstrations=…``,
+    ``steps=…`` (chain of thought) and ``fine-tuned``."""
 
     def __init__(
         self,
@@ -70,6 +71,9 @@ class Methods:
 
     def run(self, name: str) -> Outcome:
         kind, _, value = name.partition("=")
+        if kind == "majority":
+            commonest = Counter(min(q.right) for q in self.validation).most_common(1)[0][0]
+            return Outcome([commonest] * len(self.test), 0.0)
         if kind == "order":
             return self.scored(self.model, self.prompts(self.test, value))
         if kind == "heads":

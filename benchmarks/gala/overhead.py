@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import torch
 from torch_geometric.data import Data
@@ -56,7 +57,8 @@ def overhead(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, repeats
          "threads": torch.get_num_threads(), "layers": len(gala.layers)},
     ]  # fmt: skip
     answer = option_ids(tokenizer, OPTIONS, prompt.lead)[0]
-    parts = {
+    parts: dict[str, Callable[[], object]] = {
+        "inference": lambda: gala.generate(prompt, **options),
         "shortest paths": lambda: inverse_distance(prompt.edge_index, prompt.num_nodes),
         "entropy calibration, one prompt": lambda: entropy_strengths(model, [prompt]),
         "gradient calibration, one prompt": lambda: gradient_strengths(gala, [prompt], [answer]),

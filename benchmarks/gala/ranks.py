@@ -85,14 +85,14 @@ def ranks(methods: Methods, count: int) -> Iterator[Row]:
             by_hop["correct" if is_right else "wrong", round(1 / float(nearness[v]))].append(float(of_node[v]))
     for (group, hop), values in sorted(by_hop.items()):
         yield {"case": f"rank at {hop} hops, {group}", "metric": "mean token rank",
-               "value": sum(values) / len(values), "nodes": len(values)}  # fmt: skip
+               "value": sum(values) / len(values), "values": [round(x, 1) for x in values]}  # fmt: skip
     change = [average_neighbor_rank(b, p) - average_neighbor_rank(a, p)
               for a, b, p in zip(before, after, prompts, strict=True)]  # fmt: skip
     for group, chosen in (("corrected", ~right & tuned_right), ("stayed correct", right & tuned_right)):
         values = [x for x, keep in zip(change, chosen.tolist(), strict=True) if keep]
         if values:
             yield {"case": f"change of neighbours' rank by fine-tuning, {group}", "metric": "tokens",
-                   "value": sum(values) / len(values), "questions": len(values), "values": values}  # fmt: skip
+                   "value": sum(values) / len(values), "values": [round(x, 1) for x in values]}  # fmt: skip
 
 
 def _ranks(model: PreTrainedModel, prompts: Sequence[GraphPrompt]) -> list[Tensor]:

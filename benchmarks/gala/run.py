@@ -1,6 +1,7 @@
 """Does graph-aligned attention help a small frozen language model, and what does it cost? See README.md.
 
-Every method is one row, kept in runs/gala until all are there: a run that was stopped goes on where it was.
+Every method is one row, kept in runs/gala: a run that was stopped goes on where it was. ``collect`` writes the result
+file of all that was kept.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from pyg_textgraph.nn.gala import rope_mean_cosine, rope_retention
 from pyg_textgraph.pretrained import SMOLLM2, fetch
 
 BASELINE = "order=bfs"
-METHODS = [BASELINE, "order=random", "order=rcm", "heads=all", "heads=random", "heads=entropy", "heads=gradient",
-           "demonstrations=2", "steps=256", "steps=512", "fine-tuned"]  # fmt: skip
+METHODS = ["majority", BASELINE, "order=random", "order=rcm", "heads=all", "heads=random", "heads=entropy",
+           "heads=gradient", "demonstrations=2", "steps=256", "steps=512", "fine-tuned"]  # fmt: skip
 
 
 class Kept:
@@ -126,13 +127,14 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     if args.question != "collect":
         keep_rows(args)
+        return
     rows = [row for path in sorted(args.runs.glob("*.rows.json")) for row in json.loads(path.read_text())]
     write_results("gala", rows, sys.argv)
 
 
 def keep_rows(args: argparse.Namespace) -> None:
     """Answers one question and keeps its rows beside those of the others."""
-    name, source = (args.model, args.model) if args.model else fetch(SMOLLM2)
+    name, source = (args.model, Path(args.model).name) if args.model else fetch(SMOLLM2)
     short = Path(args.model or SMOLLM2).name
     case = f"{args.task} {args.graph} fanout={','.join(map(str, args.fanout))}"
     setting = {

@@ -164,7 +164,7 @@ def node_order(edge_index: Tensor, num_nodes: int, order: Order, ego: int, seed:
         sequence: NDArray[Any] = np.random.default_rng(seed).permutation(num_nodes)
     elif order == "rcm":
         sequence = reverse_cuthill_mckee(_adjacency(edge_index, num_nodes), symmetric_mode=True)
-        if 2 * list(sequence).index(ego) < num_nodes - 1:
+        if 2 * int(np.flatnonzero(sequence == ego)[0]) < num_nodes - 1:
             sequence = sequence[::-1]  # as narrow
     else:
         found = breadth_first_order(_adjacency(edge_index, num_nodes), ego, return_predecessors=False)
