@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import erdos_renyi_graph
-from transform_graphs import graph, graphs, quick
 
 from pyg_textgraph.transforms import AddRRWP, AddSPD, k_hop_pairs, pairs
+from tests.transforms.transform_graphs import graph, graphs, quick
 
 
 @quick
