@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -84,7 +84,7 @@ class GaLA:
         out[self.layers] = self.strength * self.heads.values[self.layers]
         return out
 
-    def __call__(self, prompts: GraphPrompt | Sequence[GraphPrompt]) -> Any:
+    def __call__(self, prompts: GraphPrompt | Sequence[GraphPrompt]) -> AbstractContextManager[None]:
         """A context in which the model reads these prompts, left-padded, with attention along their edges.
 
         Several sequences per prompt, as in beam search, stand next to each other. Whatever follows the prompts, with or
@@ -98,7 +98,7 @@ class GaLA:
         """As calling, with λ given; they may require gradients. Shapes: **strengths** (L, H)."""
         active = strengths.detach().ne(0).any(-1) | strengths.requires_grad
         modules = [self._modules[layer] for layer in self.layers if active[layer]]
-        with intercept(modules, PromptBias(prompts, strengths, self.backend)):
+        with intercept(modules, PromptBias(prompts, strengths.to(self.model.device), self.backend)):
             yield
 
     def generate(self, prompts: GraphPrompt | Sequence[GraphPrompt], **kwargs: Any) -> list[str]:
@@ -142,9 +142,9 @@ class PromptBias:
         layout, keep, nearness = self._packed(batch, size, call.query.device)
         q, k, v = (x[:, :, :size].transpose(1, 2) for x in (call.query, call.key, call.value))  # [B, T, H, D]
         q, k, v = (x.flatten(0, 1) if keep is None else x[keep] for x in (q, k, v))
-        strength = self.strengths[call.layer].to(nearness.device)
+        strength = self.strengths[call.layer].to(q.device)[:, None, None]  # [H, 1, 1]
         out = graph_attention(
-            q, k, v, layout, strength[:, None, None] * nearness[:, None],
+            q, k, v, layout, strength * nearness[:, None],
             scale=call.kwargs.get("scaling"), softcap=call.kwargs.get("softcap"),
             window=call.kwargs.get("sliding_window"), backend=self.backend,
         )  # fmt: skip

@@ -74,7 +74,7 @@ def test_entropy_is_that_of_eager_attention(family: str) -> None:
         for prompt in PROMPTS
     ]
     expected = torch.cat([torch.special.entr(row).sum(-1) for row in rows], -1).mean(-1)
-    torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(actual, expected, atol=1e-3, rtol=1e-3)
     assert float(entropy_strengths(model, PROMPTS).values.max()) == 1
 
 

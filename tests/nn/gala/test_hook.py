@@ -5,6 +5,7 @@ from threading import Thread
 import networkx as nx
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -144,6 +145,20 @@ def test_generation_with_cache_equals_without(model: PreTrainedModel, options: d
     assert not torch.equal(
         out[0], model.generate(ids, attention_mask=mask, max_new_tokens=6, do_sample=False, **options)
     )
+
+
+def test_other_caches_and_adapters(model: PreTrainedModel) -> None:
+    prompt = prompt_of(PATH, 5)
+    ids = prompt.input_ids[None]
+    options = {"attention_mask": torch.ones_like(ids), "max_new_tokens": 6, "do_sample": False}
+    with GaLA(model, 2.0)(prompt):
+        expected = model.generate(ids, **options)
+        assert torch.equal(model.generate(ids, cache_implementation="static", **options), expected)
+    with pytest.raises(ValueError, match="the longest prompt has"), GaLA(model, 2.0)(prompt):
+        model.generate(ids, prefill_chunk_size=8, **options)
+    adapted = get_peft_model(tiny("llama", num_hidden_layers=4), LoraConfig(task_type="CAUSAL_LM"))
+    with GaLA(adapted, 2.0)(prompt):
+        assert torch.equal(adapted.generate(input_ids=ids, **options), expected)
 
 
 def test_generate_returns_texts(model: PreTrainedModel) -> None:
