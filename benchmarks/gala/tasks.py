@@ -19,7 +19,7 @@ from pyg_textgraph.nn.gala import option_ids
 from pyg_textgraph.sampling import CSRGraph, sample_fanout
 
 Task = Literal["semi-synthetic", "real text"]
-STEPS = "Think step by step: list the labels you need, then end with 'Answer:' and the label."
+STEPS = "Think step by step about its neighbors, then end with 'Answer:' and the label."
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Questions:
         """The prompt; with ``steps`` it asks for a chain of thought, ``shown`` are demonstrations."""
         template = self.template
         if steps:
-            template = replace(template, question=template.question.replace("Answer with the label only.", STEPS))
+            template = replace(template, question=f"{template.question} {STEPS}", answer="")
         demonstrations = [
             (graph_text(q.graph, self.template, order=order, **self._words(q))[0], self.options[min(q.right)])
             for q in shown

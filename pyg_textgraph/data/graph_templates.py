@@ -19,7 +19,7 @@ class GraphTemplate:
         unknown: Stands for a label that is not told.
         neighbors: Line with a node's neighbours; uses ``{names}``.
         question: After the nodes; may use ``{name}``, the ego's, and ``{options}``.
-        answer: Comes before an answer where the tokenizer has no chat template.
+        answer: After the question.
         separator: Between blocks.
     """
 
@@ -48,14 +48,14 @@ class GraphTemplate:
         return "\n".join(line for line in lines if line)
 
     def question_about(self, name: str, options: Sequence[str]) -> str:
-        return self.question.format(name=name, options=", ".join(options))
+        question = self.question.format(name=name, options=", ".join(options))
+        return f"{question} {self.answer}" if self.answer else question
 
 
 NEIGHBOR_LABELS = GraphTemplate(
     system="You are given a graph as a list of nodes with their labels and neighbors. Answer the question about it.",
     intro="The graph has {count} nodes.",
-    question="Which label is the most common one among the neighbors of node {name}? Choose one of: {options}. "
-    "Answer with the label only.",
+    question="Question: What is the most common label among the neighbors of node {name}?",
 )
 """The semi-synthetic task: the most common label among the ego's immediate neighbours (arXiv 2606.15633)."""
 
@@ -63,7 +63,6 @@ NODE_CLASS = GraphTemplate(
     system="You are given a graph of texts as a list of nodes with their neighbors. Answer the question about it.",
     intro="The graph has {count} nodes.",
     text="Text: {text}",
-    question="Which label does node {name} have? Use its text and the nodes around it. Choose one of: {options}. "
-    "Answer with the label only.",
+    question="Question: Which of the labels {options} does node {name} have?",
 )
 """The real-text task: the class of the ego from texts, and from the labels of other nodes where they are told."""

@@ -110,7 +110,7 @@ def graph_text(
         ego: The node that is asked about; ``data.target`` or else node 0 by default.
         order: Of the blocks: see :func:`node_order`, or all nodes listed.
         labels: Label per node, where it is known and may be told.
-        options: The possible answers.
+        options: The possible answers, for templates that list them.
         names: What nodes are called in the prompt, their numbers by default.
         max_words: Cuts the text of every node.
         max_neighbors: Cuts the list of neighbours of every node.
@@ -187,9 +187,9 @@ def _as_chat(
 ) -> tuple[str, int, str]:
     """The whole text, where the user's message starts in it, and the lead of an answer."""
     if tokenizer.chat_template is None:
-        shown = [f"{question}\n{template.answer} {answer}" for question, answer in demonstrations]
+        shown = [f"{question} {answer}" for question, answer in demonstrations]
         before = "".join(f"{part}{template.separator}" for part in (template.system, *shown) if part)
-        return f"{before}{user}\n{template.answer}", len(before), " "
+        return before + user, len(before), " "
     turns = [
         {"role": role, "content": content}
         for pair in demonstrations

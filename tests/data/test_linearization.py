@@ -115,7 +115,7 @@ def test_the_prompt_reads_as_written() -> None:
         "Node B\nText: four\nLabel: red\nNeighbors: A, C",
         "Node C\nText: five\nLabel: ?\nNeighbors: B",
     ]
-    assert prompt.text.endswith("Choose one of: red, blue. Answer with the label only.\nAnswer:")
+    assert prompt.text.endswith("Question: Which of the labels red, blue does node A have? Answer:")
     assert prompt.lead == " "
     assert prompt.block.argsort(0)[:, 0].tolist() == [2, 1, 0]
 
@@ -129,9 +129,7 @@ def test_demonstrations_and_system_message_go_through_the_chat() -> None:
         assert prompt.text.count(NODE_CLASS.system) == 1
         assert ("<|system|>" in prompt.text) == (name == "bytes, chat")
         assert prompt.lead == ""
-    assert (
-        "Which color?\nAnswer: red\n\n" in linearize(data, TOKENIZERS["bytes"], NODE_CLASS, demonstrations=shown).text
-    )
+    assert "Which color? red\n\n" in linearize(data, TOKENIZERS["bytes"], NODE_CLASS, demonstrations=shown).text
 
 
 @pytest.mark.parametrize("seed", range(3))
