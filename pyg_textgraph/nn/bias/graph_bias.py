@@ -87,7 +87,7 @@ class GraphBias(nn.Module):
         super().__init__()
         self.config = config or GraphBiasConfig()
         self.num_heads = num_heads
-        own, shared = self.config.biases, ()
+        own, shared = self.config.biases, tuple[str, ...]()
         groups = self.config.bias_groups
         if groups is not None and "magnetic" in own:
             if groups > num_layers:
