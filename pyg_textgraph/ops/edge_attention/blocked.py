@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pyg_textgraph.ops.blocks import row_blocks
 from pyg_textgraph.ops.refer import flat_rows
-from pyg_textgraph.ops.sparsify.blocked import blocks
 
 
 class EdgeAttention(torch.autograd.Function):
@@ -18,7 +18,7 @@ class EdgeAttention(torch.autograd.Function):
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, row: Tensor, weight: Tensor, node_tau: Tensor, edge_tau: Tensor
     ) -> tuple[Tensor, Tensor]:
         out, attention = torch.empty_like(q), q.new_empty(*q.shape[:-1], row.size(-1))
-        for block in blocks(len(q), row[:1].numel() * q.size(-1), q.device):
+        for block in row_blocks(len(q), row[:1].numel() * q.size(-1), q.device):
             score = q[block] @ _rows(k, row[block]).mT * q.size(-1) ** -0.5  # [b, g, r, s]
             w = weight[block].unsqueeze(2)
             logit = torch.addcmul(score * node_tau[block, ..., None], _log(w), edge_tau[block, :, None, None])
@@ -35,7 +35,7 @@ class EdgeAttention(torch.autograd.Function):
         d_q, d_weight, d_node, d_edge = map(torch.empty_like, (q, weight, node_tau, edge_tau))
         step = torch.empty_like(attention)  # dL / d(q·k)
         scale = q.size(-1) ** -0.5
-        for block in blocks(len(q), row[:1].numel() * q.size(-1), q.device):
+        for block in row_blocks(len(q), row[:1].numel() * q.size(-1), q.device):
             key, p, w = _rows(k, row[block]), attention[block], weight[block]
             d_p = torch.baddbmm(
                 grad_attention[block].flatten(0, 1), grad[block].flatten(0, 1), _rows(v, row[block]).flatten(0, 1).mT

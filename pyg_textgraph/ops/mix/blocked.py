@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pyg_textgraph.ops.sparsify.blocked import blocks, first_positions
+from pyg_textgraph.ops.blocks import row_blocks
+from pyg_textgraph.ops.sparsify.blocked import first_positions
 from pyg_textgraph.ops.sparsify.select import heaviest
 
 
@@ -70,7 +71,7 @@ class Mix(torch.autograd.Function):
         kept = torch.empty(n, s, channels, dtype=slot.dtype, device=index.device)
         out_index, out_weight = index.new_empty(n, s, channels), weight.new_empty(n, s, channels)
         scale = weight.new_empty(n, 1, channels)
-        for rows in blocks(n, m * channels, index.device):
+        for rows in row_blocks(n, m * channels, index.device):
             merging = Merging.of(index[rows])
             power, largest = _powers(weight[rows], logits[rows], temperature[rows, None], groups)
             value, position = heaviest(merging.sum(power), s, 1)
@@ -93,7 +94,7 @@ class Mix(torch.autograd.Function):
         weight, logits, temperature, slot, kept, out_weight, scale = ctx.saved_tensors
         d_weight, d_logits, d_temperature = map(torch.empty_like, (weight, logits, temperature))
         (n, m), channels = weight.shape, logits.size(-1)
-        for rows in blocks(n, m * channels, weight.device):
+        for rows in row_blocks(n, m * channels, weight.device):
             w, tau = weight[rows], temperature[rows, None]  # [r, m], [r, 1, c]
             kept_weight = out_weight[rows]
             centred = grad[rows] - (grad[rows] * kept_weight).sum(1, keepdim=True)

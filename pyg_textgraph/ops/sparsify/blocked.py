@@ -5,16 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyg_textgraph.ops.blocks import row_blocks
 from pyg_textgraph.ops.sparsify.select import heaviest
-
-BLOCK = 1 << 18  # elements of the largest temporary of a block: it stays in a core's cache
-
-
-def blocks(rows: int, width: int, device: torch.device) -> list[slice]:
-    """Consecutive rows in blocks of about ``BLOCK`` elements on a CPU, and of 64 times as many elsewhere."""
-    step = max(1, BLOCK * (1 if device.type == "cpu" else 64) // max(width, 1))
-    return [slice(i, min(i + step, rows)) for i in range(0, rows, step)]
-
 
 def first_positions(index: Tensor) -> Tensor:
     """For every entry of a row the first position that holds the same index.
@@ -41,7 +33,7 @@ class Sparsify(torch.autograd.Function):
         kept = torch.empty(n, s, dtype=torch.int32, device=index.device)
         out_index, out_weight = index.new_empty(n, s), weight.new_empty(n, s)
         total = weight.new_empty(n, 1)
-        for rows in blocks(n, m, index.device):
+        for rows in row_blocks(n, m, index.device):
             place = first_positions(index[rows])
             merged = torch.zeros_like(weight[rows]).scatter_add_(-1, place, weight[rows])
             value, position = heaviest(merged.T.contiguous(), s, 0)  # lists side by side: one vector lane each

@@ -17,7 +17,8 @@ def sparsify_reference(index: Tensor, weight: Tensor, s: int) -> tuple[Tensor, T
     merged = (same * weight.unsqueeze(-2)).sum(-1) * first
     order = merged.argsort(dim=-1, descending=True, stable=True)[..., :s]
     kept = merged.gather(-1, order)
-    index = index.gather(-1, order).masked_fill(kept == 0, 0)
+    empty = kept == 0
+    index, kept = index.gather(-1, order).masked_fill(empty, 0), kept.masked_fill(empty, 0)
     kept = kept / kept.sum(-1, keepdim=True).clamp(min=1e-8)
     missing = (0, s - order.size(-1))
     return F.pad(index, missing), F.pad(kept, missing)

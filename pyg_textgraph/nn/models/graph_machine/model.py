@@ -141,6 +141,7 @@ class GraphMachineLM(GraphMachinePreTrainedModel, GenerationMixin):
         super().__init__(config)
         self.model = GraphMachineModel(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.loss_type = "ForCausalLM"
         self.post_init()
 
     def forward(
