@@ -19,7 +19,9 @@ def machine() -> str:
     cpuinfo = Path("/proc/cpuinfo")
     name = platform.processor() or platform.machine()
     if cpuinfo.exists():
-        name = next((line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line), name)
+        name = next(
+            (line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line), name
+        )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
     return f"{os.cpu_count()} cores, {name}, {memory:.0f} GiB{gpu}"

@@ -90,9 +90,7 @@ def layer_case(n: int, d: int, referrals: int = 3) -> dict[str, Callable[[], Non
     rotation = rotary(torch.arange(n).unsqueeze(0), dim, 1e6, x.dtype)
     return {
         "ours": partial(step, lambda: sparse(x, edges, (nearest,))[0], [x, *sparse.parameters()]),
-        "dense layer": partial(
-            step, lambda: dense(batch, rotation, None, None, None)[0], [batch, *dense.parameters()]
-        ),
+        "dense layer": partial(step, lambda: dense(batch, rotation, None, None, None)[0], [batch, *dense.parameters()]),
     }
 
 
@@ -128,7 +126,10 @@ def main() -> None:
                             "ratio": round(ours / value, 4),
                         }
                     )
-                    print(f"{rows[-1]['case']:90s} {ours:8.4f} s  {peer} {value:8.4f} s  ratio {ours / value:.3f}", flush=True)
+                    print(
+                        f"{rows[-1]['case']:90s} {ours:8.4f} s  {peer} {value:8.4f} s  ratio {ours / value:.3f}",
+                        flush=True,
+                    )
     if not args.dry_run:
         write_results(Path(__file__).parent / "results", "graph_machine", rows)
 

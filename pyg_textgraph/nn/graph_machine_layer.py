@@ -94,12 +94,12 @@ class GraphMachineLayer(nn.Module):
         refresh: Sequence[SparseEdges | None] = (),
         histories: Sequence[History] | None = None,
     ) -> tuple[Tensor, SparseEdges]:
-        edges = as_edges(edges, x, self.num_edges, self.num_pointers)
+        state = as_edges(edges, x, self.num_edges, self.num_pointers)
         remember = [*histories] if histories else [None] * (len(self.referrals) + 1)  # one each, attention last
         normed = self.input_layernorm(x)
         for referral, counts, history in zip(self.referrals, self.num_refresh, remember, strict=False):
             groups = [extra for extra, count in zip(refresh, counts, strict=False) if count and extra is not None]
-            edges = referral(normed, edges, groups, history)
-        attended, edges = self.attention(normed, edges, remember[-1])
+            state = referral(normed, state, groups, history)
+        attended, state = self.attention(normed, state, remember[-1])
         x = x + attended
-        return x + self.mlp(self.post_attention_layernorm(x)), edges
+        return x + self.mlp(self.post_attention_layernorm(x)), state

@@ -45,7 +45,8 @@ class SparseEdgeReferral(nn.Module):
         >>> edges = layer(x, edges)
 
     Shapes:
-        - **x** (\*, n, in_channels); **edges** (\*, n, k, any), or an ``edge_index`` (2, E); **refresh** groups (\*, n, any, any)
+        - **x** (\*, n, in_channels); **edges** (\*, n, k, any), or an ``edge_index`` (2, E)
+        - **refresh** groups of edges (\*, n, any, any)
         - **returns** (\*, n, k, s1)
     """
 

@@ -57,7 +57,9 @@ def test_all_keys_with_equal_weights_is_plain_attention() -> None:
     n, heads, dim = 6, 2, 4
     q, k, v = (torch.randn(n, heads, dim) for _ in range(3))
     index = torch.arange(n).expand(n, heads, n)
-    out, _ = edge_attention(q, k, v, index, torch.full((n, heads, n), 1 / n), torch.ones(n, heads), torch.ones(n, heads))
+    out, _ = edge_attention(
+        q, k, v, index, torch.full((n, heads, n), 1 / n), torch.ones(n, heads), torch.ones(n, heads)
+    )
     plain = torch.nn.functional.scaled_dot_product_attention(*(t.transpose(0, 1) for t in (q, k, v)))
     assert_close(out, plain.transpose(0, 1))
 

@@ -101,7 +101,9 @@ def test_gradcheck() -> None:
 def test_batches_are_rows() -> None:
     edges, logits, tau = inputs(6, [(2, 3)], 4, torch.float32)
     whole = mix(edges, logits, 2, tau)
-    batched = mix([(i.view(2, 3, 2, 3), w.view(2, 3, 2, 3)) for i, w in edges], logits.view(2, 3, 2, 4), 2, tau.view(2, 3, 4))
+    batched = mix(
+        [(i.view(2, 3, 2, 3), w.view(2, 3, 2, 3)) for i, w in edges], logits.view(2, 3, 2, 4), 2, tau.view(2, 3, 4)
+    )
     assert_close([t.flatten(0, 1) for t in batched], list(whole))
 
 

@@ -21,7 +21,9 @@ def legs(n: int, k: int, s2: int, s3: int, dtype: torch.dtype = torch.float64) -
 
 
 @settings(derandomize=True, deadline=None, max_examples=30)
-@given(st.integers(1, 12), st.integers(1, 3), st.integers(1, 4), st.integers(1, 4), st.integers(1, 6), st.integers(0, 99))
+@given(
+    st.integers(1, 12), st.integers(1, 3), st.integers(1, 4), st.integers(1, 4), st.integers(1, 6), st.integers(0, 99)
+)
 def test_matches_the_dense_product(n: int, k: int, s2: int, s3: int, s: int, seed: int) -> None:
     torch.manual_seed(seed)
     args = legs(n, k, s2, s3)

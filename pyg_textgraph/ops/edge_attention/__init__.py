@@ -43,7 +43,8 @@ def edge_attention(
     """
     if q.size(-2) % k.size(-2) or index.size(-2) != k.size(-2):
         raise ValueError(
-            f"edge_attention: {q.size(-2)} heads, {k.size(-2)} key groups and {index.size(-2)} pointer groups do not match"
+            f"edge_attention: {q.size(-2)} heads, {k.size(-2)} key groups and {index.size(-2)} pointer groups "
+            "do not match"
         )
     attend = edge_attention_reference if backend == "reference" else edge_attention_blocked
     return attend(q, k, v, index, weight, node_temperature, edge_temperature)

@@ -62,7 +62,7 @@ def _rows(table: Tensor, row: Tensor) -> Tensor:
 def _transposed(
     row: Tensor, coefficients: tuple[Tensor, ...], tables: tuple[Tensor, ...], size: int
 ) -> tuple[Tensor, ...]:
-    """For each coefficient (n, g, r, s) and table (n, g, r, d): at every row, the weighted sum over what points to it."""
+    """For each coefficient (n, g, r, s) and table (n, g, r, d): the weighted sum over all that points to a row."""
     _, _, repeat, s = coefficients[0].shape
     order = row.flatten().argsort(stable=True)  # by row, then by query: always the same sum
     start = torch.zeros(size + 1, dtype=order.dtype, device=row.device)

@@ -21,9 +21,9 @@ def mix(
 ) -> tuple[Tensor, Tensor]:
     r"""Averages each token's input edges into output channels of s pointers (GM-2, arXiv 2609.02881).
 
-    A channel takes the softmax of its logits over the input edges, multiplies each share with the edge's weights, applies
-    its temperature to these contributions, and only then merges equal indices and keeps the s heaviest. Scales cancel,
-    so no temperature means one.
+    A channel takes the softmax of its logits over the input edges, multiplies each share with the edge's weights,
+    applies its temperature to these contributions, and only then merges equal indices and keeps the s heaviest. Scales
+    cancel, so no temperature means one.
 
     Args:
         edges: Groups of index and weight (\*, e_i, s_i); groups may differ in their number of pointers.

@@ -1,7 +1,8 @@
 """Mix in blocks of tokens, with one list of candidates for all channels of a token."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +13,8 @@ from pyg_textgraph.ops.sparsify.blocked import first_positions
 from pyg_textgraph.ops.sparsify.select import heaviest
 
 
-class Merging(NamedTuple):
+@dataclass(frozen=True)
+class Merging:
     """Which candidates of a token hold the same index: the same for every channel, so it is found once.
 
     Shapes:
@@ -64,7 +66,13 @@ class Mix(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, index: Tensor, weight: Tensor, logits: Tensor, temperature: Tensor, s: int, groups: list[tuple[int, int]]
+        ctx: Any,
+        index: Tensor,
+        weight: Tensor,
+        logits: Tensor,
+        temperature: Tensor,
+        s: int,
+        groups: list[tuple[int, int]],
     ) -> tuple[Tensor, Tensor]:
         (n, m), channels = index.shape, logits.size(-1)
         slot = torch.empty(n, m, dtype=torch.int16 if m < 1 << 15 else torch.int32, device=index.device)
@@ -113,7 +121,7 @@ class Mix(torch.autograd.Function):
 def _powers(
     weight: Tensor, logits: Tensor, temperature: Tensor, groups: list[tuple[int, int]], scale: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """exp(τ(logit + log weight) - scale) of every candidate (n, m, c), and the scale (n, 1, c): the maximum by default."""
+    """exp(τ(logit + log weight) - scale) of candidates (n, m, c), and the scale (n, 1, c): by default the maximum."""
     log = weight.log()
     hot = logits * temperature
     if scale is None:

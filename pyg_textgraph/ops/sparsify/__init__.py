@@ -23,7 +23,8 @@ def sparsify(
 
     Shapes:
         - **index** (\*, m), any integer type; **weight** (\*, m), non-negative
-        - **returns** index and weight (\*, s), heaviest first, ties by first position; an empty slot is index 0, weight 0
+        - **returns** index and weight (\*, s), heaviest first, ties by first position;
+          an empty slot is index 0, weight 0
 
     Raises:
         ValueError: If the shapes differ or s is not positive.

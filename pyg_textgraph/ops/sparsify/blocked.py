@@ -8,6 +8,7 @@ from torch import Tensor
 from pyg_textgraph.ops.blocks import row_blocks
 from pyg_textgraph.ops.sparsify.select import heaviest
 
+
 def first_positions(index: Tensor) -> Tensor:
     """For every entry of a row the first position that holds the same index.
 

@@ -10,7 +10,8 @@ def sparsify_reference(index: Tensor, weight: Tensor, s: int) -> tuple[Tensor, T
 
     Shapes:
         - **index**, **weight** (\\*, m)
-        - **returns** index and weight (\\*, s), heaviest first, ties by first position; an empty slot is index 0, weight 0
+        - **returns** index and weight (\\*, s), heaviest first, ties by first position;
+          an empty slot is index 0, weight 0
     """
     same = index.unsqueeze(-1) == index.unsqueeze(-2)  # [*, m, m]
     first = ~same.tril(-1).any(-1)  # [*, m], the first of its index
@@ -25,7 +26,7 @@ def sparsify_reference(index: Tensor, weight: Tensor, s: int) -> tuple[Tensor, T
 
 
 def temper(weight: Tensor, temperature: Tensor) -> Tensor:
-    r"""Sharpens or flattens weights, :math:`T_\tau(a) = a^\tau / \sum a^\tau`; zeros stay zero (GM-2, arXiv 2609.02881).
+    r"""Sharpens or flattens weights, :math:`T_\tau(a) = a^\tau / \sum a^\tau`; zeros stay zero (arXiv 2609.02881).
 
     Shapes:
         - **weight** (\\*, m), **temperature** (\\*)

@@ -1,8 +1,11 @@
 """Configuration of a Graph Machine and the published models."""
 
+from fractions import Fraction
 from typing import Any
 
 from transformers import PreTrainedConfig
+
+from pyg_textgraph.nn.sparse_edge_referral import TemperatureKind
 
 _BUDGETS = {"theia": [2, 4, 4, 2], "hyperion": [4, 4, 4, 4]}
 
@@ -68,7 +71,7 @@ class GraphMachineConfig(PreTrainedConfig):
         input_refresh: int = 8,
         dense_refresh: int = 0,
         realign: bool = True,
-        temperature_kind: str = "softplus",
+        temperature_kind: TemperatureKind = "softplus",
         rms_norm_eps: float = 1e-6,
         rope_theta: float = 1e6,
         max_position_embeddings: int = 40_960,
@@ -94,7 +97,7 @@ class GraphMachineConfig(PreTrainedConfig):
         self.input_refresh = input_refresh
         self.dense_refresh = dense_refresh
         self.realign = realign
-        self.temperature_kind = temperature_kind
+        self.temperature_kind: TemperatureKind = temperature_kind
         self.rms_norm_eps = rms_norm_eps
         self.rope_theta = rope_theta
         self.max_position_embeddings = max_position_embeddings
@@ -123,7 +126,8 @@ class GraphMachineConfig(PreTrainedConfig):
     def _check(self) -> None:
         if not 0 <= self.num_sparse_layers <= self.num_hidden_layers:
             raise ValueError(
-                f"GraphMachineConfig: 'num_sparse_layers' is {self.num_sparse_layers} of {self.num_hidden_layers} layers"
+                f"GraphMachineConfig: 'num_sparse_layers' is {self.num_sparse_layers}, "
+                f"expected 0 to num_hidden_layers={self.num_hidden_layers}"
             )
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError(
@@ -135,26 +139,20 @@ class GraphMachineConfig(PreTrainedConfig):
             raise ValueError(f"GraphMachineConfig: realignment needs s1 = s4, got budgets {self.budgets}")
         if self.input_refresh > self.num_edges:
             raise ValueError(
-                f"GraphMachineConfig: 'input_refresh' is {self.input_refresh} but there are {self.num_edges} initial edges"
+                f"GraphMachineConfig: 'input_refresh' is {self.input_refresh} "
+                f"but there are only num_edges={self.num_edges} initial edges"
             )
         if self.dense_refresh > self.num_attention_heads:
             raise ValueError(
-                f"GraphMachineConfig: 'dense_refresh' is {self.dense_refresh} but there are {self.num_attention_heads} heads"
+                f"GraphMachineConfig: 'dense_refresh' is {self.dense_refresh} "
+                f"but there are only {self.num_attention_heads} heads"
             )
 
     @property
     def sparse_layers(self) -> list[bool]:
         """Which layers are sparse: member i of n of a kind stands at (2i+1)/2n, and sparse comes first on ties."""
-        total, sparse = self.num_hidden_layers, self.num_sparse_layers
-        counts = {True: sparse, False: total - sparse}
-        # common denominator: (2i+1)/2n = (2i+1)·(other count)/…
-        place = [
-            ((2 * i + 1) * max(counts[not kind], 1), not kind)
-            if counts[not kind]
-            else (2 * i + 1, not kind)
-            for kind, count in counts.items()
-            for i in range(count)
-        ]
+        counts = {"sparse": self.num_sparse_layers, "dense": self.num_hidden_layers - self.num_sparse_layers}
+        place = [(Fraction(2 * i + 1, 2 * n), kind == "dense") for kind, n in counts.items() for i in range(n)]
         return [not dense for _, dense in sorted(place)]
 
     def refresh_counts(self, layer: int) -> list[tuple[int, int]]:

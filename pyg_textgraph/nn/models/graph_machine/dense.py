@@ -12,6 +12,7 @@ from pyg_textgraph.nn.sparse_edge_referral import History
 from pyg_textgraph.ops.refer import flat_rows
 
 Rotation = tuple[Tensor, Tensor]
+BLOCK = 1 << 22  # scores held at a time
 
 
 def rotary(position: Tensor, head_dim: int, base: float, dtype: torch.dtype) -> Rotation:
@@ -56,10 +57,9 @@ class DenseAttention(nn.Module):
         q, k = rotate(self.q_norm(q), rotation), rotate(self.k_norm(k), rotation)
         if history is not None:
             k, v = history(k, v)
+        query, key, value = (t.transpose(1, 2) for t in (q, k, v))
         causal = visible is None and q.size(1) > 1
-        out = F.scaled_dot_product_attention(
-            *(t.transpose(1, 2) for t in (q, k, v)), attn_mask=visible, is_causal=causal, enable_gqa=True
-        )
+        out = F.scaled_dot_product_attention(query, key, value, visible, is_causal=causal, enable_gqa=True)
         out = self.o_proj(out.transpose(1, 2).flatten(-2))
         if not self.refresh_heads:
             return out, None
@@ -80,7 +80,7 @@ def strongest_keys(q: Tensor, k: Tensor, s: int, floor: Tensor | None = None) ->
     size = k.size(1)
     key = torch.arange(size, device=q.device)
     index = torch.zeros(batch, n, heads, s, dtype=torch.int32, device=q.device)
-    step = max(1, (1 << 22) // max(1, batch * heads * size))
+    step = max(1, BLOCK // max(1, batch * heads * size))
     with torch.no_grad():
         for begin in range(0, n, step):
             rows = slice(begin, min(begin + step, n))

@@ -52,6 +52,7 @@ class GraphMachineModel(GraphMachinePreTrainedModel):
     def _layer(config: GraphMachineConfig, layer: int) -> GraphMachineLayer | DenseLayer:
         if not config.sparse_layers[layer]:
             return DenseLayer(config)
+        s1, s2, s3, s4 = config.budgets
         return GraphMachineLayer(
             config.hidden_size,
             config.intermediate_size,
@@ -59,7 +60,7 @@ class GraphMachineModel(GraphMachinePreTrainedModel):
             config.num_key_value_heads,
             config.head_dim,
             config.num_edges,
-            tuple(config.budgets),
+            (s1, s2, s3, s4),
             config.refresh_counts(layer),
             config.realign,
             config.temperature_kind,
@@ -112,7 +113,7 @@ class GraphMachineModel(GraphMachinePreTrainedModel):
                 dense_refresh = refresh or dense_refresh
                 slot += 1
             else:
-                slots = range(slot, slot + len(layer.referrals) + 1)
+                slots = range(slot, slot + len(layer.num_refresh) + 1)
                 histories = None if cache is None else [_history(cache, i) for i in slots]
                 x, edges = run(x, edges, (nearest, dense_refresh), histories)
                 seen.append(edges)
@@ -166,7 +167,12 @@ class GraphMachineLM(GraphMachinePreTrainedModel, GenerationMixin):
         if use_cache is None:
             use_cache = self.config.use_cache and not self.training and labels is None
         out = self.model(
-            input_ids, attention_mask, position_ids, inputs_embeds, use_cache, past_key_values if cache is None else cache
+            input_ids,
+            attention_mask,
+            position_ids,
+            inputs_embeds,
+            use_cache,
+            past_key_values if cache is None else cache,
         )
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = self.lm_head(out.last_hidden_state[:, kept])
