@@ -76,6 +76,7 @@ class GraphMachineLayer(nn.Module):
             raise ValueError(f"GraphMachineLayer: realignment needs s1 = s4, got budgets {budgets}; pass realign=False")
         self.num_edges, self.num_pointers = num_edges, s1
         self.num_refresh = [tuple(counts) for counts in num_refresh]
+        self.num_referrals = len(self.num_refresh)
         self.input_layernorm = nn.RMSNorm(in_channels, eps=eps)
         self.referrals = nn.ModuleList(
             SparseEdgeReferral(in_channels, num_edges, (s1, s2, s3), sum(counts), temperature_kind)
@@ -95,7 +96,7 @@ class GraphMachineLayer(nn.Module):
         histories: Sequence[History] | None = None,
     ) -> tuple[Tensor, SparseEdges]:
         state = as_edges(edges, x, self.num_edges, self.num_pointers)
-        remember = [*histories] if histories else [None] * (len(self.referrals) + 1)  # one each, attention last
+        remember = [*histories] if histories else [None] * (self.num_referrals + 1)  # one each, attention last
         normed = self.input_layernorm(x)
         for referral, counts, history in zip(self.referrals, self.num_refresh, remember, strict=False):
             groups = [extra for extra, count in zip(refresh, counts, strict=False) if count and extra is not None]

@@ -18,7 +18,8 @@ class SparseEdgeAttention(nn.Module):
     r"""Attention of each token to the few tokens its edges point to (SEA; GM-2, arXiv 2609.02881).
 
     The k edges are mixed into one pointer list per key group; scores are
-    :math:`\tau_n q k/\sqrt d + \tau_e \log w`, without positional encoding. With `realign` the attention writes what it attended to back into the edges.
+    :math:`\tau_n q k/\sqrt d + \tau_e \log w`, without positional encoding. With `realign` the attention writes what
+    it attended to back into the edges.
 
     Args:
         in_channels: Size of the features.

@@ -2,7 +2,7 @@
 
 import torch
 
-BLOCK = 1 << 18  # elements of the largest temporary of a block: it stays in a core's cache
+BLOCK = 1 << 19  # elements of the largest temporary of a block: it stays in a core's cache
 
 
 def row_blocks(rows: int, width: int, device: torch.device) -> list[slice]:

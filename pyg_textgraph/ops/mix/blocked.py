@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pyg_textgraph.ops.blocks import row_blocks
-from pyg_textgraph.ops.sparsify.blocked import first_positions
+from pyg_textgraph.ops.sparsify.blocked import runs
 from pyg_textgraph.ops.sparsify.select import heaviest
 
 
@@ -31,16 +31,20 @@ class Merging:
 
     @classmethod
     def of(cls, index: Tensor) -> "Merging":
-        first = first_positions(index)
-        is_first = first == torch.arange(index.size(1), device=index.device)
-        slot = (is_first.cumsum(-1) - 1).gather(1, first)
-        size = (index.size(0), int(slot.max()) + 1 if slot.numel() else 1)
-        count = slot.new_zeros(size).scatter_add_(1, slot, torch.ones_like(slot))
+        place = torch.arange(index.size(1), device=index.device)
+        order, run = runs(index)
+        is_first = torch.zeros_like(index, dtype=torch.bool).scatter_(1, order.gather(1, run), True)
+        rank = is_first.cumsum(-1) - 1  # [n, m], the slot of a first appearance
+        sorted_slot = rank.gather(1, order.gather(1, run))  # [n, m], along `order`
+        size = (index.size(0), int(rank.max()) + 1 if rank.numel() else 1)
+        count = rank.new_zeros(size).scatter_add_(1, sorted_slot, torch.ones_like(rank))
+        start = count.cumsum(-1) - count
+        slot = torch.empty_like(rank).scatter_(1, order, sorted_slot)
         return cls(
             index=index.new_zeros(size).scatter_(1, slot, index),
             slot=slot,
-            members=slot.short().argsort(dim=-1, stable=True),
-            start=count.cumsum(-1) - count,
+            members=torch.empty_like(order).scatter_(1, start.gather(1, sorted_slot) + place - run, order),
+            start=start,
         )
 
     def sum(self, x: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
 """Referral by gathering the s2·s3 products of each channel: no n×n matrix."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from pyg_textgraph.ops.sparsify import sparsify
@@ -13,7 +12,7 @@ def refer_gathered(
     """As `refer_reference`, but ties go to the first pointer of the first pointer, and batches are allowed."""
     row = flat_rows(index, next_index.size(-3))
     candidate = next_index.flatten(0, -2)[row]  # [*, k, s2, s3]
-    product = weight.unsqueeze(-1) * F.embedding(row, next_weight.flatten(0, -2))
+    product = weight.unsqueeze(-1) * next_weight.flatten(0, -2)[row]
     return sparsify(candidate.flatten(-2), product.flatten(-2), s)
 
 

@@ -9,19 +9,18 @@ from pyg_textgraph.ops.blocks import row_blocks
 from pyg_textgraph.ops.sparsify.select import heaviest
 
 
-def first_positions(index: Tensor) -> Tensor:
-    """For every entry of a row the first position that holds the same index.
+def runs(index: Tensor) -> tuple[Tensor, Tensor]:
+    """Brings equal indices of a row together.
 
     Shapes:
         - **index** (n, m)
-        - **returns** (n, m), int64
+        - **returns** the stable order (n, m) that sorts a row, and where along it each entry's run begins (n, m)
     """
     place = torch.arange(index.size(-1), device=index.device)
     value, order = index.sort(dim=-1, stable=True)
     fresh = torch.ones_like(value, dtype=torch.bool)
     fresh[:, 1:] = value[:, 1:] != value[:, :-1]
-    start = torch.where(fresh, place, 0).cummax(-1).values  # [n, m], where the run of equal indices begins
-    return torch.empty_like(order).scatter_(-1, order, order.gather(-1, start))
+    return order, torch.where(fresh, place, 0).cummax(-1).values
 
 
 class Sparsify(torch.autograd.Function):
@@ -35,7 +34,8 @@ class Sparsify(torch.autograd.Function):
         out_index, out_weight = index.new_empty(n, s), weight.new_empty(n, s)
         total = weight.new_empty(n, 1)
         for rows in row_blocks(n, m, index.device):
-            place = first_positions(index[rows])
+            order, run = runs(index[rows])
+            place = torch.empty_like(order).scatter_(-1, order, order.gather(-1, run))  # first with the same index
             merged = torch.zeros_like(weight[rows]).scatter_add_(-1, place, weight[rows])
             value, position = heaviest(merged.T.contiguous(), s, 0)  # lists side by side: one vector lane each
             value, position = value.T, position.T

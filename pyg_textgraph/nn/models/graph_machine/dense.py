@@ -95,7 +95,7 @@ def strongest_keys(q: Tensor, k: Tensor, s: int, floor: Tensor | None = None) ->
             index[:, rows] = F.pad(found, (0, s - found.size(-1)), value=-1).transpose(1, 2).int()
     empty = index < 0
     index = index.masked_fill(empty, 0)
-    near = F.embedding(flat_rows(index, size), k.reshape(-1, dim))  # [B, n, r, s, d]
+    near = k.reshape(-1, dim)[flat_rows(index, size)]  # [B, n, r, s, d]
     score = torch.einsum("bnrd,bnrsd->bnrs", q, near).float() * dim**-0.5
     weight = score.masked_fill(empty, torch.finfo(score.dtype).min).softmax(-1).masked_fill(empty, 0)
     return SparseEdges(index, weight)

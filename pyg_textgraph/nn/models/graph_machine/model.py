@@ -106,14 +106,15 @@ class GraphMachineModel(GraphMachinePreTrainedModel):
         edges, nearest, dense_refresh = window, window.nearest(self.config.input_refresh), None
 
         seen, slot = [], 0
-        for layer in self.layers:
+        layer: DenseLayer | GraphMachineLayer
+        for layer in self.layers:  # type: ignore[assignment]
             run = partial(self._gradient_checkpointing_func, layer.__call__) if self._recompute else layer
             if isinstance(layer, DenseLayer):
                 x, refresh = run(x, rotation, visible, floor, _history(cache, slot))
                 dense_refresh = refresh or dense_refresh
                 slot += 1
             else:
-                slots = range(slot, slot + len(layer.num_refresh) + 1)
+                slots = range(slot, slot + layer.num_referrals + 1)
                 histories = None if cache is None else [_history(cache, i) for i in slots]
                 x, edges = run(x, edges, (nearest, dense_refresh), histories)
                 seen.append(edges)
