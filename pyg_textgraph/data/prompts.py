@@ -35,7 +35,7 @@ class TaskPrompt:
     r"""A question at the end of the target's text, and its answer.
 
     The target reads ``{text}\n\n{question}\n A:`` and its answer is supervised, end token included (GTLM, arXiv
-    2605.10247). Question and answers are tokenized once, apart from the text, so that an answer's tokens are the same in
+    2605.10247). Question and answers are tokenized once, apart from the text: an answer's tokens are the same in
     training, in :meth:`GTLM.classify <pyg_textgraph.nn.GTLM.classify>` and in generation.
 
     Args:
@@ -102,6 +102,21 @@ def append_to_target(data: TextAttributedData, ids: Tensor, num_supervised: int 
     out.labels = torch.cat([labels[:end], extra, labels[end:]])
     out.num_tokens = data.num_tokens.clone()
     out.num_tokens[target] += ids.numel()
+    return out
+
+
+def drop_answer(data: TextAttributedData) -> TextAttributedData:
+    """A copy of a tokenized graph without the target's tokens from the first supervised one on."""
+    supervised = (data.labels >= 0).nonzero().view(-1) if "labels" in data else torch.empty(0)
+    if supervised.numel() == 0:
+        return data
+    out = copy.copy(data)
+    target = int(data.target)
+    start, end = int(supervised[0]), int(data.num_tokens[: target + 1].sum())
+    out.input_ids = torch.cat([data.input_ids[:start], data.input_ids[end:]])
+    out.labels = torch.cat([data.labels[:start], data.labels[end:]])
+    out.num_tokens = data.num_tokens.clone()
+    out.num_tokens[target] -= end - start
     return out
 
 

@@ -81,7 +81,7 @@ class TextAttributedData(Data):
 
     @classmethod
     def from_data(cls, data: Data) -> Self:
-        """A copy of any :class:`~torch_geometric.data.Data` that shares its tensors; ``text_nodes`` becomes ``text``."""
+        """A copy of any :class:`~torch_geometric.data.Data`, tensors shared; ``text_nodes`` becomes ``text``."""
         fields = dict(data.to_dict())
         if "text" not in fields and "text_nodes" in fields:
             fields["text"] = list(fields.pop("text_nodes"))

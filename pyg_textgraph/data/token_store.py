@@ -74,7 +74,7 @@ class TokenStore:
         """
         folder = Path(folder)
         if not (folder / "store.json").exists():
-            raise FileNotFoundError(f"TokenStore: {folder / 'store.json'} is missing; the store was not saved completely")
+            raise FileNotFoundError(f"TokenStore: {folder / 'store.json'} is missing; the store is not complete")
         self = cls.__new__(cls)
         self._open(folder)
         told = json.loads((folder / "store.json").read_text())

@@ -65,7 +65,9 @@ def tokenize_texts(
         for row in tokenizer(part, add_special_tokens=False)["input_ids"]:
             row = row or placeholder
             if not row:
-                way_out = "pass empty='…' (any placeholder)" if empty == "error" else f"the placeholder {empty!r} is empty"
+                way_out = (
+                    "pass empty='…' (any placeholder)" if empty == "error" else f"the placeholder {empty!r} is empty"
+                )
                 raise ValueError(f"text {len(count)} has no tokens; {way_out}")
             ids.append(torch.tensor(row, dtype=torch.int32))
             count.append(len(row))

@@ -1,0 +1,41 @@
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+export PYTHONPATH := $(CURDIR)
+
+.PHONY: install quickstart quickstart-full test test-all lint types ci clean
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --upgrade pip
+	# torch first, by its pinned version: the newest one brings gigabytes of CUDA
+	$(RUN) -m pip install --quiet --constraint constraints.txt torch
+	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+install: $(VENV)/installed
+
+quickstart: install
+	$(RUN) -m benchmarks.quickstart.run $(ARGS)
+
+quickstart-full: install
+	$(RUN) -m benchmarks.quickstart.run --full $(ARGS)
+
+test: install
+	$(RUN) -m pytest $(ARGS)
+
+test-all: install
+	$(RUN) -m pytest -m '' $(ARGS)
+
+lint: install
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+
+types: install
+	$(RUN) -m mypy
+
+ci:
+	bash .ci/run
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis runs

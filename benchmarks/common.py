@@ -1,0 +1,79 @@
+"""What every benchmark shares: timing, the machine's description, and the one format of result files."""
+
+import json
+import os
+import re
+import shlex
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+Row = dict[str, Any]
+PACKAGES = ("torch", "torch-geometric", "transformers", "peft", "triton", "numpy", "scipy", "networkx")
+
+
+def interleaved(runs: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Median seconds of each of ``runs``, taken in turns so that a busy moment of the machine hits all of them.
+
+    Every run goes once before the clock starts.
+    """
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(repeats + 1):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            run()
+            if turn > 0:
+                times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(seconds) for name, seconds in times.items()}
+
+
+def machine() -> str:
+    """Cores, processor, memory and accelerator in words."""
+    cpu = re.search(r"model name\s*: (.*)", _read("/proc/cpuinfo"))
+    memory = re.search(r"MemTotal:\s*(\d+)", _read("/proc/meminfo"))
+    parts = [f"{len(os.sched_getaffinity(0))} cores"]
+    parts += [cpu[1].strip()] if cpu else []
+    parts += [f"{round(int(memory[1]) / 2**20)} GiB"] if memory else []
+    parts += [torch.cuda.get_device_name()] if torch.cuda.is_available() else []
+    return ", ".join(parts)
+
+
+def versions() -> dict[str, str]:
+    """Python and the packages that matter, as far as they are installed."""
+    found = {"python": sys.version.split()[0]}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def write_results(question: str, rows: list[Row], argv: Sequence[str]) -> Path:
+    """Writes ``benchmarks/<question>/results/<date>-<machine>.json`` and returns its path.
+
+    Args:
+        question: The folder's name.
+        rows: ``case``, ``metric``, ``value``, and where there is something to compare with ``peer``, ``peer_value`` and
+            ``ratio``, ours divided by the peer's.
+        argv: ``sys.argv`` of the folder's run.py.
+    """
+    today, here = date.today().isoformat(), machine()
+    command = shlex.join(["python", f"benchmarks/{question}/run.py", *argv[1:]])
+    head = {"question": question, "command": command, "date": today, "machine": here, "versions": versions()}
+    path = Path(__file__).parent / question / "results" / f"{today}-{re.sub('[^a-z0-9]+', '-', here.lower())}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = ",\n  ".join(json.dumps(row) for row in rows)
+    path.write_text(json.dumps(head)[:-1] + f', "rows": [\n  {lines}\n]}}\n')
+    return path
+
+
+def _read(path: str) -> str:
+    return Path(path).read_text() if Path(path).exists() else ""

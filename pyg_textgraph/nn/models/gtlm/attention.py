@@ -1,0 +1,157 @@
+"""How graph attention enters a Hugging Face decoder: by its attention interface, with one keyword argument."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, PreTrainedModel
+
+from pyg_textgraph.data import TokenLayout
+from pyg_textgraph.nn.bias import GraphBias
+from pyg_textgraph.ops.graph_attention import Backend, graph_attention
+
+IMPLEMENTATION = "text_graph"
+
+
+class AttentionContext(Protocol):
+    """What a forward pass tells every attention layer."""
+
+    def attend(
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float | None,
+        softcap: float | None,
+        window: int | None,
+    ) -> Tensor:
+        """Shapes: **q** (B, H, T, D); **k**, **v** (B, H_kv, T, D); **returns** (B, T, H, D)."""
+        ...
+
+
+def attention_function(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None = None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    softcap: float | None = None,
+    sliding_window: int | None = None,
+    text_graph: AttentionContext | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """The function registered with :class:`transformers.AttentionInterface`."""
+    if text_graph is None:
+        raise ValueError(
+            "this language model reads text graphs; call it through its GTLM, or give it back its own attention with "
+            "model.set_attn_implementation('sdpa')"
+        )
+    if kwargs.get("s_aux") is not None:
+        raise ValueError(f"{type(module).__name__} has attention sinks, which graph attention does not support")
+    layer: int = module.layer_idx  # type: ignore[assignment]
+    return text_graph.attend(layer, query, key, value, scaling, softcap, sliding_window), None
+
+
+AttentionInterface.register(IMPLEMENTATION, attention_function)
+
+
+@dataclass
+class PackedContext:
+    """Attention over packed text graphs; keeps keys and values in ``kept`` when that is a list."""
+
+    layout: TokenLayout
+    graph_bias: GraphBias
+    inputs: dict[str, Any]
+    visible: Tensor | None = None
+    backend: Backend = "auto"
+    kept: dict[int, tuple[Tensor, Tensor]] | None = None
+
+    def attend(
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float | None,
+        softcap: float | None,
+        window: int | None,
+    ) -> Tensor:
+        if self.kept is not None:
+            self.kept[layer] = (k[0], v[0])
+        q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))  # [T, H, D]
+        bias = self.graph_bias(layer, self.inputs)
+        out = graph_attention(
+            q, k, v, self.layout, bias,
+            visible=self.visible, scale=scale, softcap=softcap, window=window, backend=self.backend,
+        )  # fmt: skip
+        return out[None]
+
+
+@dataclass
+class Probe:
+    """Records which layers ask for attention; answers zeros."""
+
+    layers: list[int] = field(default_factory=list)
+    num_heads: set[int] = field(default_factory=set)
+
+    def attend(
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float | None,
+        softcap: float | None,
+        window: int | None,
+    ) -> Tensor:
+        if k.shape != v.shape or k.size(-1) != q.size(-1):
+            raise ValueError(f"queries, keys and values of {q.shape[-1]}, {k.shape[-1]} and {v.shape[-1]} dimensions")
+        self.layers.append(layer)
+        self.num_heads.add(q.size(1))
+        return torch.zeros_like(q).transpose(1, 2)
+
+
+def install(model: PreTrainedModel) -> None:
+    """Switches a decoder's attention to ours and makes sure that every layer reaches it.
+
+    Raises:
+        ValueError: If the architecture cannot work, with the reason.
+    """
+    name = type(model).__name__
+    config = model.config.get_text_config()
+
+    def refuse(reason: str) -> None:
+        raise ValueError(f"GTLM: {name} cannot read text graphs: {reason}; expected a decoder such as Llama or Qwen3")
+
+    if getattr(config, "is_encoder_decoder", False):
+        refuse("it is an encoder-decoder")
+    if model.get_output_embeddings() is None:
+        refuse("it has no language-model head (load it with AutoModelForCausalLM)")
+    if not getattr(model, "_supports_attention_backend", False):
+        refuse("its attention does not go through transformers' AttentionInterface")
+    kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
+    if kinds:
+        refuse(f"it has layers of type {sorted(kinds)}")
+    if getattr(config, "attention_dropout", 0.0):
+        refuse(f"attention_dropout is {config.attention_dropout}, expected 0 (set it in the config)")
+    before = model.config._attn_implementation
+    model.set_attn_implementation(IMPLEMENTATION)
+    probe, was_training = Probe(), model.training
+    ids = torch.zeros(1, 2, dtype=torch.long, device=model.get_input_embeddings().weight.device)
+    try:
+        with torch.no_grad():
+            model.eval()(input_ids=ids, position_ids=ids, use_cache=False, text_graph=probe)
+    except (TypeError, ValueError) as error:
+        model.set_attn_implementation(before)
+        refuse(str(error))
+    finally:
+        model.train(was_training)
+    if sorted(probe.layers) != list(range(config.num_hidden_layers)) or probe.num_heads != {config.num_attention_heads}:
+        model.set_attn_implementation(before)
+        refuse(f"graph attention reached layers {sorted(probe.layers)} of {config.num_hidden_layers}")

@@ -1,0 +1,100 @@
+"""Saving and loading a GTLM: what it added to a language model, and where that model comes from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from pyg_textgraph.nn.models.gtlm.config import GTLMConfig
+from pyg_textgraph.pretrained import gguf_options
+
+if TYPE_CHECKING:
+    from pyg_textgraph.nn.models.gtlm.model import GTLM
+
+T = TypeVar("T", bound="GTLM")
+CONFIG, BIAS, BASE, ADAPTER = "gtlm.json", "graph_bias.safetensors", "base", "adapter"
+
+
+def is_saved(name: str | Path) -> bool:
+    return (Path(name) / CONFIG).is_file()
+
+
+def load_base(
+    name: str, *, dtype: torch.dtype | str | None, revision: str | None = None, gguf_file: str | None = None
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A language model and its tokenizer, from the Hub or a folder."""
+    model = load_decoder(name, dtype, revision, gguf_file)
+    return model, AutoTokenizer.from_pretrained(name, **_given(revision=revision, gguf_file=gguf_file))
+
+
+def load_decoder(
+    name: str, dtype: torch.dtype | str | None, revision: str | None = None, gguf_file: str | None = None
+) -> PreTrainedModel:
+    where = _given(revision=revision) | (gguf_options(gguf_file) if gguf_file is not None else {})
+    return AutoModelForCausalLM.from_pretrained(name, dtype="auto" if dtype is None else dtype, **where)
+
+
+def _given(**kwargs: Any) -> dict[str, Any]:
+    return {key: value for key, value in kwargs.items() if value is not None}
+
+
+def save(model: GTLM, folder: Path) -> None:
+    """Writes ``gtlm.json`` (last: it marks a whole save), biases, adapters, tokenizer and, where needed, the model."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / CONFIG).unlink(missing_ok=True)
+    base = model.base_model
+    decoder = base.get_base_model() if isinstance(base, PeftModel) else base
+    if isinstance(base, PeftModel):
+        base.save_pretrained(str(folder / ADAPTER))
+        trained = any(p.requires_grad for name, p in decoder.named_parameters() if "lora_" not in name)
+    else:
+        trained = any(p.requires_grad for p in decoder.parameters())
+    source = dict(model._source) if model._source is not None else {"name": decoder.name_or_path or None}
+    if trained or source["name"] is None:
+        if isinstance(base, PeftModel):
+            raise ValueError(
+                "GTLM: adapters cannot be saved without a language model to load them into; save that with "
+                "save_pretrained before adding LoRA, and load it from there"
+            )
+        decoder.save_pretrained(str(folder / BASE))
+        source = {"name": None}
+    source["revision"] = getattr(decoder.config, "_commit_hash", None) or source.get("revision")
+    source["dtype"] = str(decoder.dtype).removeprefix("torch.")
+    save_file(model.graph_bias.state_dict(), str(folder / BIAS))
+    if model.tokenizer is not None:
+        model.tokenizer.save_pretrained(str(folder))
+    told = {"gtlm": model.config.to_dict(), "base": source, "adapter": isinstance(base, PeftModel),
+            "tokenizer": model.tokenizer is not None}  # fmt: skip
+    (folder / CONFIG).write_text(json.dumps(told, indent=1))
+
+
+def load(cls: type[T], folder: Path, dtype: torch.dtype | str | None, trainable: bool) -> T:
+    """The reverse of :func:`save`.
+
+    Raises:
+        ValueError: If the biases' file does not fit the configuration.
+    """
+    told = json.loads((folder / CONFIG).read_text())
+    source = told["base"]
+    dtype = dtype if dtype is not None else getattr(torch, source["dtype"])
+    place = {key: source.get(key) for key in ("revision", "gguf_file")} if source["name"] else {}
+    base = load_decoder(source["name"] or str(folder / BASE), dtype, **place)
+    tokenizer = AutoTokenizer.from_pretrained(str(folder)) if told["tokenizer"] else None
+    if told["adapter"]:
+        base = PeftModel.from_pretrained(base, str(folder / ADAPTER), is_trainable=trainable)
+    model = cls(base, tokenizer, config=GTLMConfig(**told["gtlm"]))
+    model._source = {key: source.get(key) for key in ("name", "revision", "gguf_file")} if source["name"] else None
+    problems = model.graph_bias.load_state_dict(load_file(str(folder / BIAS)), strict=False)
+    if problems.missing_keys or problems.unexpected_keys:
+        raise ValueError(
+            f"GTLM: {folder / BIAS} lacks {problems.missing_keys[:3]} and holds {problems.unexpected_keys[:3]} beside "
+            f"what {CONFIG} describes"
+        )
+    model.graph_bias.to(base.device)
+    return model

@@ -1,0 +1,8 @@
+"""Ego graphs of many nodes at once, out of one big graph."""
+
+from pyg_textgraph.sampling.csr import CSRGraph
+from pyg_textgraph.sampling.ego import Egos, sample_egos
+from pyg_textgraph.sampling.ego_text_dataset import EgoTextDataset
+from pyg_textgraph.sampling.text_graphs import ToTextGraphs, ego_graph
+
+__all__ = ["CSRGraph", "EgoTextDataset", "Egos", "ToTextGraphs", "ego_graph", "sample_egos"]

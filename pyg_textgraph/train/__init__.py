@@ -1,0 +1,8 @@
+"""One small training loop, its checkpoints, and evaluation."""
+
+from pyg_textgraph.train.baselines import majority, neighbour_vote
+from pyg_textgraph.train.config import TrainConfig
+from pyg_textgraph.train.evaluate import class_scores
+from pyg_textgraph.train.trainer import Interrupted, Trainer
+
+__all__ = ["Interrupted", "TrainConfig", "Trainer", "class_scores", "majority", "neighbour_vote"]

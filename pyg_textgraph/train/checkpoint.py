@@ -1,0 +1,64 @@
+"""Checkpoints that a crash cannot leave half written."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+
+def trained_parameters(model: nn.Module) -> dict[str, Tensor]:
+    """Everything that training changes: parameters with gradients, and buffers of the modules that own them."""
+    return {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+
+
+def load_trained(model: nn.Module, values: dict[str, Tensor]) -> None:
+    """Puts values of :func:`trained_parameters` back.
+
+    Raises:
+        ValueError: If names or shapes are not the model's.
+    """
+    own = trained_parameters(model)
+    if own.keys() != values.keys():
+        wrong = sorted(own.keys() ^ values.keys())
+        raise ValueError(f"the checkpoint is of another model: {len(wrong)} names differ, first {wrong[0]!r}")
+    for name, parameter in own.items():
+        if parameter.shape != values[name].shape:
+            got, expected = tuple(values[name].shape), tuple(parameter.shape)
+            raise ValueError(f"the checkpoint is of another model: {name!r} is of shape {got}, expected {expected}")
+        parameter.copy_(values[name])
+
+
+def save_checkpoint(folder: Path, parameters: dict[str, Tensor], state: dict[str, Any]) -> None:
+    """Writes a checkpoint beside the old one, then swaps: at every moment one of them is whole."""
+    new, old = folder.with_name(folder.name + ".new"), folder.with_name(folder.name + ".old")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    save_file({name: value.contiguous() for name, value in parameters.items()}, str(new / "parameters.safetensors"))
+    torch.save(state, new / "state.pt")
+    for file in new.iterdir():
+        with open(file, "rb") as handle:
+            os.fsync(handle.fileno())
+    shutil.rmtree(old, ignore_errors=True)
+    if folder.exists():
+        folder.rename(old)
+    new.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The newest whole checkpoint.
+
+    Raises:
+        FileNotFoundError: If there is none.
+    """
+    for place in (folder, folder.with_name(folder.name + ".old")):
+        if (place / "state.pt").is_file():
+            state = torch.load(place / "state.pt", weights_only=True)
+            return load_file(str(place / "parameters.safetensors")), state
+    raise FileNotFoundError(f"there is no checkpoint in {folder}")

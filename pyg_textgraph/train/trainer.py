@@ -1,0 +1,192 @@
+"""One training loop for every benchmark."""
+
+from __future__ import annotations
+
+import csv
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+from torch_geometric.loader import DataLoader
+from tqdm import tqdm
+
+from pyg_textgraph.train.checkpoint import load_checkpoint, load_trained, save_checkpoint, trained_parameters
+from pyg_textgraph.train.config import TrainConfig
+
+
+class Interrupted(Exception):
+    """Training was asked to stop; its checkpoint is whole and resumes at the next step."""
+
+
+class Trainer:
+    """Trains a model on a map-style data set of graphs, and can be stopped and resumed at any step.
+
+    The order of the data depends on the seed and the epoch only, so a resumed run goes on as if nothing had happened.
+
+    Args:
+        model: Called with a batch; returns the loss, or something with ``.loss``.
+        dataset: Graphs; its ``set_epoch``, where there is one, is called before every epoch.
+        optimizer: Over the model's parameters. Every group's rate is multiplied by :meth:`TrainConfig.rate`.
+        config: Everything else.
+        folder: Where checkpoints (``last``, ``best``) and ``log.csv`` go.
+        validate: Gives a score, higher is better; the parameters of the best one are kept.
+        name: Shown on the progress bar.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        dataset: Dataset[Any],
+        optimizer: torch.optim.Optimizer,
+        config: TrainConfig,
+        folder: str | Path,
+        validate: Callable[[nn.Module], float] | None = None,
+        name: str = "training",
+    ) -> None:
+        self.model, self.dataset, self.optimizer, self.config = model, dataset, optimizer, config
+        self.folder, self.validate, self.name = Path(folder), validate, name
+        self.rates = [float(group["lr"]) for group in optimizer.param_groups]
+        batches = -(-len(dataset) // config.batch_size)  # type: ignore[arg-type]
+        self.steps_per_epoch = -(-batches // config.accumulate)
+        self.num_steps = config.epochs * self.steps_per_epoch
+        if self.num_steps == 0:
+            raise ValueError("Trainer: 'dataset' is empty, expected at least one graph")
+        self.step = 0
+        self.best: float | None = None
+        self.history: list[dict[str, float]] = []
+
+    def run(self, resume: bool = False) -> list[dict[str, float]]:
+        """Trains to the end, then puts the best parameters back if there was validation.
+
+        Args:
+            resume: Whether to go on from the folder's checkpoint, if there is one.
+
+        Returns:
+            One row per step with ``step``, ``epoch``, ``loss``, ``rate`` and, where it was measured, ``score``.
+
+        Raises:
+            Interrupted: After Ctrl-C or SIGTERM, once the step is finished and saved.
+        """
+        torch.manual_seed(self.config.seed)
+        if resume and (self.folder / "last").exists() | (self.folder / "last.old").exists():
+            self._load()
+        self.model.train()
+        with stop_signals() as stopped, tqdm(total=self.num_steps, initial=self.step, desc=self.name) as bar:
+            while self.step < self.num_steps:
+                for batches in self._epoch(self.step // self.steps_per_epoch):
+                    row = self._update(batches)
+                    every = self.config.validate_every or self.steps_per_epoch
+                    if self.validate is not None and (self.step % every == 0 or self.step == self.num_steps):
+                        row["score"] = self._validate()
+                    self.history.append(row)
+                    bar.update()
+                    bar.set_postfix(loss=f"{row['loss']:.3f}", best=self.best, refresh=False)
+                    if stopped.is_set() or self.step % self.config.save_every == 0 or self.step == self.num_steps:
+                        self._save()
+                    if stopped.is_set() and self.step < self.num_steps:
+                        raise Interrupted(f"{self.name} stopped at step {self.step} of {self.num_steps}")
+        if self.best is not None:
+            load_trained(self.model, load_checkpoint(self.folder / "best")[0])
+        return self.history
+
+    def _epoch(self, epoch: int) -> Iterator[list[Any]]:
+        """The rest of an epoch: the batches of one optimizer step at a time."""
+        if hasattr(self.dataset, "set_epoch"):
+            self.dataset.set_epoch(epoch)
+        config = self.config
+        generator = torch.Generator().manual_seed(config.seed * 1_000_003 + epoch)
+        order = torch.randperm(len(self.dataset), generator=generator)  # type: ignore[arg-type]
+        done = (self.step - epoch * self.steps_per_epoch) * config.batch_size * config.accumulate
+        loader = DataLoader(
+            self.dataset, batch_size=config.batch_size, sampler=order[done:].tolist(), num_workers=config.num_workers
+        )
+        group: list[Any] = []
+        for batch in loader:
+            group.append(batch)
+            if len(group) == config.accumulate:
+                yield group
+                group = []
+        if group:
+            yield group
+
+    def _update(self, batches: list[Any]) -> dict[str, float]:
+        epoch = self.step / self.steps_per_epoch
+        rate = self.config.rate(self.step, self.num_steps)
+        for group, full in zip(self.optimizer.param_groups, self.rates, strict=True):
+            group["lr"] = full * rate
+        self.optimizer.zero_grad()
+        # dropout depends on the step alone, so that a resumed run draws what an unbroken one would have
+        torch.manual_seed(self.config.seed * 1_000_003 + self.step)
+        total = 0.0
+        for batch in batches:
+            out = self.model(batch.to(self._device()))
+            loss: Tensor = (out if isinstance(out, Tensor) else out.loss) / len(batches)
+            loss.backward()
+            total += float(loss.detach())
+        if self.config.clip is not None:
+            nn.utils.clip_grad_norm_([p for g in self.optimizer.param_groups for p in g["params"]], self.config.clip)
+        self.optimizer.step()
+        self.step += 1
+        return {"step": self.step, "epoch": epoch, "loss": total, "rate": rate}
+
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def _validate(self) -> float:
+        assert self.validate is not None
+        self.model.eval()
+        score = self.validate(self.model)
+        self.model.train()
+        if self.best is None or score > self.best:
+            self.best = score
+            save_checkpoint(self.folder / "best", trained_parameters(self.model), {"step": self.step, "score": score})
+        return score
+
+    def _save(self) -> None:
+        state = {"step": self.step, "best": self.best, "history": self.history, "num_steps": self.num_steps,
+                 "optimizer": self.optimizer.state_dict()}  # fmt: skip
+        save_checkpoint(self.folder / "last", trained_parameters(self.model), state)
+        with open(self.folder / "log.csv", "w", newline="") as file:
+            writer = csv.DictWriter(file, ["step", "epoch", "loss", "rate", "score"])
+            writer.writeheader()
+            writer.writerows(self.history)
+
+    def _load(self) -> None:
+        parameters, state = load_checkpoint(self.folder / "last")
+        if state["num_steps"] != self.num_steps:
+            raise ValueError(
+                f"Trainer: the checkpoint in {self.folder} is of a run of {state['num_steps']} steps, this one has "
+                f"{self.num_steps}; use the same data and configuration, or another folder"
+            )
+        load_trained(self.model, parameters)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.step, self.best, self.history = state["step"], state["best"], state["history"]
+
+
+@contextmanager
+def stop_signals() -> Iterator[threading.Event]:
+    """Turns the first Ctrl-C or SIGTERM into a set event, so that the step is finished; a second acts as usual."""
+    event = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def handle(number: int, frame: Any) -> None:
+        event.set()
+        for sig, handler in before.items():
+            signal.signal(sig, handler)
+
+    for number in before:
+        signal.signal(number, handle)
+    try:
+        yield event
+    finally:
+        for sig, handler in before.items():
+            signal.signal(sig, handler)

@@ -1,0 +1,19 @@
+"""Structural features, ego graphs and tokens as PyG transforms."""
+
+from pyg_textgraph.transforms.add_magnetic_laplacian import AddMagneticLaplacian
+from pyg_textgraph.transforms.add_rrwp import AddRRWP
+from pyg_textgraph.transforms.add_spd import AddSPD
+from pyg_textgraph.transforms.ego_text_sampler import EgoTextSampler
+from pyg_textgraph.transforms.incidence_graph import IncidenceGraph
+from pyg_textgraph.transforms.pairs import k_hop_pairs
+from pyg_textgraph.transforms.tokenize_text import TokenizeText
+
+__all__ = [
+    "AddMagneticLaplacian",
+    "AddRRWP",
+    "AddSPD",
+    "EgoTextSampler",
+    "IncidenceGraph",
+    "TokenizeText",
+    "k_hop_pairs",
+]
