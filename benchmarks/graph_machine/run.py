@@ -1,21 +1,16 @@
 """How long edge attention and a whole sparse layer take, forward and backward, against their dense counterparts."""
 
 import argparse
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-sys.path.insert(0, str(Path(__file__).parent))
-from results import write_results
-
+from benchmarks.common import interleaved, write_results
 from pyg_textgraph.data.sparse_edges import SparseEdges
 from pyg_textgraph.nn.graph_machine_layer import GraphMachineLayer
 from pyg_textgraph.nn.models.graph_machine import GraphMachineConfig
@@ -28,18 +23,6 @@ SHAPES = {256: (4, 2, 64), 1024: (16, 8, 128)}  # heads, groups, head dimension
 
 def step(forward: Callable[[], Tensor], inputs: list[Tensor]) -> None:
     torch.autograd.grad(forward().square().sum(), inputs)
-
-
-def interleaved(functions: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:
-    """Median seconds of each; taking turns lets other load on the machine hit all alike."""
-    seconds: dict[str, list[float]] = {name: [] for name in functions}
-    for turn in range(repeats + 1):
-        for name, function in functions.items():
-            begin = time.perf_counter()
-            function()
-            if turn:  # the first round warms up
-                seconds[name].append(time.perf_counter() - begin)
-    return {name: statistics.median(times) for name, times in seconds.items()}
 
 
 def random_pointers(n: int, k: int, s: int) -> SparseEdges:
@@ -131,7 +114,7 @@ def main() -> None:
                         flush=True,
                     )
     if not args.dry_run:
-        write_results(Path(__file__).parent / "results", "graph_machine", rows)
+        write_results("graph_machine", rows, sys.argv)
 
 
 if __name__ == "__main__":
