@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -22,8 +23,10 @@ def temperature(x: Tensor, kind: TemperatureKind = "softplus") -> Tensor:
 
 
 def as_edges(edges: SparseEdges | Tensor, x: Tensor, k: int, s: int) -> SparseEdges:
-    """Accepts a PyG ``edge_index`` in the place of edges."""
-    return edges if isinstance(edges, SparseEdges) else SparseEdges.from_edge_index(edges, x.size(-2), k, s)
+    """Accepts a PyG ``edge_index`` in the place of edges; weights are at least as precise as the features."""
+    if not isinstance(edges, SparseEdges):
+        edges = SparseEdges.from_edge_index(edges, x.size(-2), k, s)
+    return SparseEdges(edges.index, edges.weight.to(torch.promote_types(x.dtype, edges.weight.dtype)))
 
 
 class SparseEdgeReferral(nn.Module):

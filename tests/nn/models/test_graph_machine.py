@@ -4,12 +4,13 @@ import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from pyg_textgraph.nn.models.graph_machine import (
     PRESETS,
     GraphMachineConfig,
     GraphMachineLM,
+    key_access,
     training_compute,
 )
 from pyg_textgraph.nn.models.graph_machine.dense import strongest_keys
@@ -88,6 +89,11 @@ def test_published_parameters_and_compute(name: str) -> None:
         machine = GraphMachineLM(settings)
     total, attention = (f"{flop / 1e18:.1f}" for flop in training_compute(settings, 30_000 * 128 * 4096, 4096))
     assert (sum(p.numel() for p in machine.parameters()), total, attention) == PUBLISHED[name]
+
+
+def test_published_key_access() -> None:
+    access = {name: key_access(GraphMachineConfig.preset(name), 4096) for name in ("theia-k24", "hyperion-k16-r3")}
+    assert [f"{100 * share:.3f}" for share in access.values()] == ["0.098", "0.195"]
 
 
 def test_layers_are_interleaved_evenly() -> None:
@@ -184,7 +190,8 @@ def test_loss_gradients_and_checkpointing(variant: GraphMachineLM) -> None:
 def test_save_and_load(tmp_path: Path, variant: GraphMachineLM) -> None:
     variant.save_pretrained(tmp_path)
     assert (tmp_path / "model.safetensors").exists()
-    loaded = GraphMachineLM.from_pretrained(tmp_path)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert isinstance(loaded, GraphMachineLM)
     assert loaded.config.budgets == variant.config.budgets
     assert_close(loaded(text()).logits, variant(text()).logits, rtol=0, atol=0)
     assert loaded.lm_head.weight is loaded.model.embed_tokens.weight

@@ -12,6 +12,11 @@ class Compute(NamedTuple):
     attention: float
 
 
+def key_access(config: GraphMachineConfig, context: int) -> float:
+    """Keys that a sparse layer reads per token and head, as a share of what causal attention reads on average."""
+    return config.budgets[3] / ((context + 1) / 2)
+
+
 def training_compute(config: GraphMachineConfig, tokens: int, context: int) -> Compute:
     """Operations of a training run, counted as the paper does (GM-2, arXiv 2609.02881, table 2).
 
