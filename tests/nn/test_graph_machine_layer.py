@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.data import Batch, Data
 
 from pyg_textgraph.data.sparse_edges import SparseEdges
@@ -163,6 +164,30 @@ def test_gradcheck() -> None:
         return out, state.weight
 
     assert torch.autograd.gradcheck(run, torch.randn(n, 4, dtype=torch.float64, requires_grad=True))
+
+
+class LargestTensor(TorchDispatchMode):
+    """Remembers the number of elements of the largest tensor that any operation returns."""
+
+    size = 0
+
+    def __torch_dispatch__(
+        self, function: object, types: object, args: tuple = (), kwargs: dict | None = None
+    ) -> object:
+        out = function(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(tensor, Tensor):
+                self.size = max(self.size, tensor.untyped_storage().nbytes() // tensor.element_size())
+        return out
+
+
+def test_nothing_is_quadratic_in_the_number_of_tokens() -> None:
+    n = 4096
+    module, x = layer(num_refresh=[(), (2,)]), torch.randn(n, DIM)
+    edges = SparseEdges.causal_window(n, 4)
+    with LargestTensor() as largest:
+        module(x, edges, (edges.nearest(2),))[0].sum().backward()
+    assert largest.size < n * n / 16
 
 
 def test_realignment_needs_equal_budgets() -> None:

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pyg_textgraph.ops.blocks import row_blocks
+from pyg_textgraph.ops.blocks import for_each_block
 from pyg_textgraph.ops.refer import flat_rows
 
 
@@ -18,14 +18,17 @@ class EdgeAttention(torch.autograd.Function):
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, row: Tensor, weight: Tensor, node_tau: Tensor, edge_tau: Tensor
     ) -> tuple[Tensor, Tensor]:
         out, attention = torch.empty_like(q), q.new_empty(*q.shape[:-1], row.size(-1))
-        for block in row_blocks(len(q), row[:1].numel() * q.size(-1), q.device):
-            score = q[block] @ _rows(k, row[block]).mT * q.size(-1) ** -0.5  # [b, g, r, s]
-            w = weight[block].unsqueeze(2)
-            logit = torch.addcmul(score * node_tau[block, ..., None], _log(w), edge_tau[block, :, None, None])
+
+        def block(rows: slice) -> None:
+            score = q[rows] @ _rows(k, row[rows]).mT * q.size(-1) ** -0.5  # [b, g, r, s]
+            w = weight[rows].unsqueeze(2)
+            logit = torch.addcmul(score * node_tau[rows, ..., None], _log(w), edge_tau[rows, :, None, None])
             empty = w <= 0
             logit = logit.masked_fill_(empty, torch.finfo(logit.dtype).min)
-            attention[block] = logit.softmax(-1).masked_fill_(empty, 0)
-            out[block] = attention[block] @ _rows(v, row[block])
+            attention[rows] = logit.softmax(-1).masked_fill_(empty, 0)
+            out[rows] = attention[rows] @ _rows(v, row[rows])
+
+        for_each_block(block, len(q), row[:1].numel() * q.size(-1), q.device)
         ctx.save_for_backward(q, k, v, row, weight, node_tau, edge_tau, attention)
         return out, attention
 
@@ -35,18 +38,21 @@ class EdgeAttention(torch.autograd.Function):
         d_q, d_weight, d_node, d_edge = map(torch.empty_like, (q, weight, node_tau, edge_tau))
         step = torch.empty_like(attention)  # dL / d(q·k)
         scale = q.size(-1) ** -0.5
-        for block in row_blocks(len(q), row[:1].numel() * q.size(-1), q.device):
-            key, p, w = _rows(k, row[block]), attention[block], weight[block]
+
+        def block(rows: slice) -> None:
+            key, p, w = _rows(k, row[rows]), attention[rows], weight[rows]
             d_p = torch.baddbmm(
-                grad_attention[block].flatten(0, 1), grad[block].flatten(0, 1), _rows(v, row[block]).flatten(0, 1).mT
+                grad_attention[rows].flatten(0, 1), grad[rows].flatten(0, 1), _rows(v, row[rows]).flatten(0, 1).mT
             ).view_as(p)
             d_logit = p * (d_p - (d_p * p).sum(-1, keepdim=True))  # [b, g, r, s]
-            d_node[block] = (d_logit * (q[block] @ key.mT)).sum(-1) * scale
+            d_node[rows] = (d_logit * (q[rows] @ key.mT)).sum(-1) * scale
             shared = d_logit.sum(2)  # [b, g, s]
-            d_edge[block] = (shared * _log(w)).sum(-1)
-            d_weight[block] = (shared * edge_tau[block].unsqueeze(-1) / w).masked_fill_(w <= 0, 0)
-            step[block] = d_logit * node_tau[block, ..., None] * scale
-            d_q[block] = step[block] @ key
+            d_edge[rows] = (shared * _log(w)).sum(-1)
+            d_weight[rows] = (shared * edge_tau[rows].unsqueeze(-1) / w).masked_fill_(w <= 0, 0)
+            step[rows] = d_logit * node_tau[rows, ..., None] * scale
+            d_q[rows] = step[rows] @ key
+
+        for_each_block(block, len(q), row[:1].numel() * q.size(-1), q.device)
         d_k, d_v = _transposed(row, (step, attention), (q, grad), len(k))
         return d_q, d_k, d_v, None, d_weight, d_node, d_edge
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pyg_textgraph.ops.blocks import row_blocks
+from pyg_textgraph.ops.blocks import for_each_block
 from pyg_textgraph.ops.sparsify.blocked import runs
 from pyg_textgraph.ops.sparsify.select import heaviest
 
@@ -83,7 +83,8 @@ class Mix(torch.autograd.Function):
         kept = torch.empty(n, s, channels, dtype=slot.dtype, device=index.device)
         out_index, out_weight = index.new_empty(n, s, channels), weight.new_empty(n, s, channels)
         scale = weight.new_empty(n, 1, channels)
-        for rows in row_blocks(n, m * channels, index.device):
+
+        def block(rows: slice) -> None:
             merging = Merging.of(index[rows])
             power, largest = _powers(weight[rows], logits[rows], temperature[rows, None], groups)
             value, position = heaviest(merging.sum(power), s, 1)
@@ -93,6 +94,8 @@ class Mix(torch.autograd.Function):
             out_index[rows] = chosen.masked_fill_(value == 0, 0)
             slot[rows], kept[rows] = merging.slot, position
             scale[rows] = largest + total.log()  # power / total = exp(τ(logit + log weight) - scale)
+
+        for_each_block(block, n, m * channels, index.device)
         ctx.save_for_backward(weight, logits, temperature, slot, kept, out_weight, scale)
         ctx.groups = groups
         ctx.mark_non_differentiable(out_index)
@@ -106,7 +109,8 @@ class Mix(torch.autograd.Function):
         weight, logits, temperature, slot, kept, out_weight, scale = ctx.saved_tensors
         d_weight, d_logits, d_temperature = map(torch.empty_like, (weight, logits, temperature))
         (n, m), channels = weight.shape, logits.size(-1)
-        for rows in row_blocks(n, m * channels, weight.device):
+
+        def block(rows: slice) -> None:
             w, tau = weight[rows], temperature[rows, None]  # [r, m], [r, 1, c]
             kept_weight = out_weight[rows]
             centred = grad[rows] - (grad[rows] * kept_weight).sum(1, keepdim=True)
@@ -119,6 +123,8 @@ class Mix(torch.autograd.Function):
             per_edge = torch.cat([part.sum(2) for part in _split(step, ctx.groups)], 1)  # [r, e, c]
             d_temperature[rows] = (log.unsqueeze(1) @ step).squeeze(1) + (per_edge * logits[rows]).sum(1)
             d_logits[rows] = per_edge.mul_(tau)
+
+        for_each_block(block, n, m * channels, weight.device)
         return None, d_weight, d_logits, d_temperature, None, None
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyg_textgraph.ops.blocks import row_blocks
+from pyg_textgraph.ops.blocks import for_each_block
 from pyg_textgraph.ops.sparsify.select import heaviest
 
 
@@ -33,7 +33,8 @@ class Sparsify(torch.autograd.Function):
         kept = torch.empty(n, s, dtype=torch.int32, device=index.device)
         out_index, out_weight = index.new_empty(n, s), weight.new_empty(n, s)
         total = weight.new_empty(n, 1)
-        for rows in row_blocks(n, m, index.device):
+
+        def block(rows: slice) -> None:
             order, run = runs(index[rows])
             place = torch.empty_like(order).scatter_(-1, order, order.gather(-1, run))  # first with the same index
             merged = torch.zeros_like(weight[rows]).scatter_add_(-1, place, weight[rows])
@@ -43,6 +44,8 @@ class Sparsify(torch.autograd.Function):
             out_weight[rows] = value / total[rows].clamp(min=1e-8)
             out_index[rows] = index[rows].gather(-1, position).masked_fill_(value == 0, 0)
             first[rows], kept[rows] = place, position
+
+        for_each_block(block, n, m, index.device)
         ctx.save_for_backward(first, kept, out_weight, total)
         ctx.mark_non_differentiable(out_index)
         ctx.set_materialize_grads(False)
