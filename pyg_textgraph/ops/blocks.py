@@ -34,11 +34,16 @@ def for_each_block(work: Callable[[slice], None], rows: int, width: int, device:
 @lru_cache(maxsize=1)
 def _pool(threads: int) -> ThreadPoolExecutor:
     """One worker per thread, in which PyTorch's operations are serial."""
-    pool = ThreadPoolExecutor(threads, "blocks", initializer=torch.set_num_threads, initargs=(1,))
+    pool = ThreadPoolExecutor(threads, "blocks", initializer=_serial)
     everyone = Barrier(threads)
     list(pool.map(lambda _: everyone.wait(), range(threads)))  # all workers have started
     torch.set_num_threads(threads)  # a worker's setting is its own, but it is also what later threads start with
     return pool
+
+
+def _serial() -> None:
+    torch.set_num_threads(1)
+    torch.get_num_threads()  # a thread's first question settles its number
 
 
 os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not survive a fork
