@@ -14,7 +14,15 @@ import torch
 from torch import Tensor
 
 from benchmarks.graph_machine.text import documents, packed, train_tokenizer
-from benchmarks.graph_machine.training import Batch, add_recipe, fit, new_model, recipe_of, write_report
+from benchmarks.graph_machine.training import (
+    Batch,
+    add_recipe,
+    fit,
+    is_first_process,
+    new_model,
+    recipe_of,
+    write_report,
+)
 from benchmarks.graph_machine.variants import VARIANTS, small_config
 from pyg_textgraph.nn import GraphMachineLM
 
@@ -72,8 +80,9 @@ def main() -> None:
         args.folder,
     )
     write_report("loss", model, outcome, args)
-    model.save_pretrained(args.folder / "model")
-    tokenizer.save_pretrained(args.folder / "model")
+    if is_first_process():
+        model.save_pretrained(args.folder / "model")
+        tokenizer.save_pretrained(args.folder / "model")
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def new_model(config: GraphMachineConfig, args: argparse.Namespace) -> GraphMach
 
 def write_report(metric: str, model: GraphMachineLM, outcome: dict[str, Any], args: argparse.Namespace) -> None:
     """``report.json`` of a finished run, which results.py reads; only the first process writes."""
-    if int(os.environ.get("RANK", "0")) > 0:
+    if not is_first_process():
         return
     report = {
         "variant": args.variant,
@@ -81,6 +81,10 @@ def write_report(metric: str, model: GraphMachineLM, outcome: dict[str, Any], ar
     }
     (args.folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")
     tqdm.write(json.dumps(report))
+
+
+def is_first_process() -> bool:
+    return int(os.environ.get("RANK", "0")) == 0
 
 
 def start_processes() -> tuple[int, int, torch.device]:
