@@ -54,11 +54,12 @@ class Merging:
         bags = F.embedding_bag((self.members + row).flatten(), x.view(-1, c), (self.start + row).flatten(), mode="sum")
         return bags.view(n, -1, c)
 
-    def spread(self, x: Tensor) -> Tensor:
-        """(n, u, c) -> (n, m, c), the transpose of `sum`."""
-        n, u, c = x.shape
-        row = torch.arange(n, device=x.device).unsqueeze(1) * u
-        return x.view(-1, c).index_select(0, (self.slot + row).flatten()).view(n, -1, c)
+
+def _spread(slot: Tensor, x: Tensor) -> Tensor:
+    """What each candidate's slot holds, (n, m) and (n, u, c) -> (n, m, c): the transpose of `Merging.sum`."""
+    n, u, c = x.shape
+    row = torch.arange(n, device=x.device).unsqueeze(1) * u
+    return x.view(-1, c).index_select(0, (slot + row).flatten()).view(n, -1, c)
 
 
 class Mix(torch.autograd.Function):
@@ -117,7 +118,7 @@ class Mix(torch.autograd.Function):
             at_slot = w.new_zeros(len(w), m, channels)
             at_slot.scatter_add_(1, kept[rows].long(), centred.masked_fill_(kept_weight == 0, 0))
             share, _ = _powers(w, logits[rows], tau, ctx.groups, scale[rows])
-            step = Merging(w, slot[rows].long(), w, w).spread(at_slot).mul_(share)  # [r, m, c], d / d τ(logit + log w)
+            step = _spread(slot[rows].long(), at_slot).mul_(share)  # [r, m, c], gradient of τ(logit + log w)
             log = w.log().masked_fill_(w <= 0, 0)
             d_weight[rows] = (step @ tau.mT).squeeze(-1).div_(w).masked_fill_(w <= 0, 0)
             per_edge = torch.cat([part.sum(2) for part in _split(step, ctx.groups)], 1)  # [r, e, c]
