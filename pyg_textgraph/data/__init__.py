@@ -2,11 +2,13 @@
 
 from pyg_textgraph.data.layout import TokenLayout, to_dense_pairs
 from pyg_textgraph.data.prompts import TaskPrompt, add_question_node, answer_ids, append_to_target
+from pyg_textgraph.data.sparse_edges import SparseEdges
 from pyg_textgraph.data.text_attributed_data import TextAttributedData
 from pyg_textgraph.data.token_store import TokenStore
 from pyg_textgraph.data.tokenization import node_texts, tokenize, tokenize_texts
 
 __all__ = [
+    "SparseEdges",
     "TaskPrompt",
     "TextAttributedData",
     "TokenLayout",

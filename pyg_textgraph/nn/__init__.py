@@ -1,7 +1,24 @@
 """Layers and models."""
 
 from pyg_textgraph.nn.bias import GraphBias, GraphBiasConfig
+from pyg_textgraph.nn.graph_machine_layer import GraphMachineLayer
 from pyg_textgraph.nn.gtlm_conv import GraphStructure, GTLMConv
+from pyg_textgraph.nn.models.graph_machine import GraphMachineConfig, GraphMachineLM
 from pyg_textgraph.nn.models.gtlm import GTLM, GTLMConfig, GTLMOutput
+from pyg_textgraph.nn.sparse_edge_attention import SparseEdgeAttention
+from pyg_textgraph.nn.sparse_edge_referral import SparseEdgeReferral
 
-__all__ = ["GTLM", "GTLMConfig", "GTLMConv", "GTLMOutput", "GraphBias", "GraphBiasConfig", "GraphStructure"]
+__all__ = [
+    "GTLM",
+    "GTLMConfig",
+    "GTLMConv",
+    "GTLMOutput",
+    "GraphBias",
+    "GraphBiasConfig",
+    "GraphMachineConfig",
+    "GraphMachineLM",
+    "GraphMachineLayer",
+    "GraphStructure",
+    "SparseEdgeAttention",
+    "SparseEdgeReferral",
+]
