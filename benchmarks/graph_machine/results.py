@@ -4,32 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import statistics
 import sys
-from datetime import date
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Row, machine, versions
-
-
-def write_labelled(label: str, rows: list[Row], argv: list[str]) -> Path:
-    """Writes ``results/<date>-<machine>-<label>.json`` beside the speed results, in the same format."""
-    today, here = date.today().isoformat(), machine()
-    report = {
-        "question": f"graph_machine {label}",
-        "command": " ".join(["python", f"benchmarks/graph_machine/{Path(argv[0]).name}", *argv[1:]]),
-        "date": today,
-        "machine": here,
-        "versions": versions(),
-        "rows": rows,
-    }
-    name = f"{today}-{re.sub('[^a-z0-9]+', '-', here.lower())}-{label}.json"
-    path = Path(__file__).parent / "results" / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(report, indent=1) + "\n")
-    return path
+from benchmarks.common import Row, write_results
 
 
 def compare(reports: list[dict[str, Any]], peer: str, metric: str) -> list[Row]:
@@ -77,7 +57,7 @@ def main() -> None:
     args = parser.parse_args()
     reports = [json.loads((run / "report.json").read_text()) for run in args.runs]
     metric = "loss" if args.label == "pretrain" else "accuracy"
-    print(write_labelled(args.label, compare(reports, args.peer, metric), sys.argv))
+    print(write_results("graph_machine", compare(reports, args.peer, metric), sys.argv, args.label))
 
 
 if __name__ == "__main__":

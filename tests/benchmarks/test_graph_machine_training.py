@@ -1,4 +1,3 @@
-import json
 from functools import partial
 from pathlib import Path
 
@@ -6,7 +5,6 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from benchmarks.graph_machine import tables
 from benchmarks.graph_machine.chase import accuracy, puzzles
 from benchmarks.graph_machine.pretrain import batch_of, held_out_loss
 from benchmarks.graph_machine.results import compare
@@ -147,20 +145,3 @@ def test_differences_come_with_their_spread() -> None:
     assert row["spread"] == pytest.approx((0.02 / 2 + 0.005 / 2) ** 0.5, abs=1e-4)
     assert row["told_apart"]
     assert "spread" not in rows["other at 100%"]
-
-
-def test_tables_come_from_the_newest_file_of_each_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "results").mkdir()
-    for name, value in (("2026-01-01-a", 1), ("2026-02-01-a", 2), ("2026-03-01-a-chase", 3)):
-        report = {"machine": "m", "date": name[:10], "versions": {"torch": "2"}, "rows": [{"case": "c", "metric": "x"}]}
-        report["rows"][0]["value"] = value
-        (tmp_path / "results" / f"{name}.json").write_text(json.dumps(report))
-    readme = tmp_path / "README.md"
-    readme.write_text("".join(f"<!-- {label} -->\nold\n<!-- /{label} -->\n" for label in tables.LABELS))
-    monkeypatch.setattr(tables, "HERE", tmp_path)
-    for _ in range(2):  # writing twice changes nothing
-        tables.main()
-        speed, pretrain, chase = readme.read_text().split("<!-- /", 3)[:3]
-        assert "| c | 2 |" in speed
-        assert "old" in pretrain
-        assert "| c | 3 |" in chase
