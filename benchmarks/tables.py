@@ -1,7 +1,7 @@
 """Writes the tables of all READMEs from the newest result file of each question.
 
-A table stands between ``<!-- results -->`` and ``<!-- /results -->``; ``<!-- results: pretrain -->`` reads the files whose
-name ends in ``-pretrain.json``, and ``<!-- results: quickstart/ -->`` those of another folder.
+A table stands between ``<!-- results -->`` and ``<!-- /results -->``; ``<!-- results: pretrain -->`` reads the files
+whose name ends in ``-pretrain.json``, and ``<!-- results: quickstart/ -->`` those of another folder.
 """
 
 from __future__ import annotations
