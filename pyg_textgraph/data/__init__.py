@@ -4,15 +4,20 @@ from pyg_textgraph.data.graph_templates import NEIGHBOR_LABELS, NODE_CLASS, Grap
 from pyg_textgraph.data.layout import TokenLayout, to_dense_pairs
 from pyg_textgraph.data.linearization import GraphPrompt, graph_text, linearize, node_order
 from pyg_textgraph.data.prompts import TaskPrompt, add_question_node, answer_ids, append_to_target
+from pyg_textgraph.data.sparse_edges import SparseEdges
 from pyg_textgraph.data.text_attributed_data import TextAttributedData
 from pyg_textgraph.data.token_store import TokenStore
 from pyg_textgraph.data.tokenization import node_texts, tokenize, tokenize_texts
 
 __all__ = [
+<<<<<<< HEAD
     "NEIGHBOR_LABELS",
     "NODE_CLASS",
     "GraphPrompt",
     "GraphTemplate",
+=======
+    "SparseEdges",
+>>>>>>> main
     "TaskPrompt",
     "TextAttributedData",
     "TokenLayout",
