@@ -10,14 +10,11 @@ from pyg_textgraph.data.token_store import TokenStore
 from pyg_textgraph.data.tokenization import node_texts, tokenize, tokenize_texts
 
 __all__ = [
-<<<<<<< HEAD
     "NEIGHBOR_LABELS",
     "NODE_CLASS",
     "GraphPrompt",
     "GraphTemplate",
-=======
     "SparseEdges",
->>>>>>> main
     "TaskPrompt",
     "TextAttributedData",
     "TokenLayout",

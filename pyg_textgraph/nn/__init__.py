@@ -1,11 +1,8 @@
 """Layers and models."""
 
 from pyg_textgraph.nn.bias import GraphBias, GraphBiasConfig
-<<<<<<< HEAD
 from pyg_textgraph.nn.gala import GaLA, HeadStrengths
-=======
 from pyg_textgraph.nn.graph_machine_layer import GraphMachineLayer
->>>>>>> main
 from pyg_textgraph.nn.gtlm_conv import GraphStructure, GTLMConv
 from pyg_textgraph.nn.models.graph_machine import GraphMachineConfig, GraphMachineLM
 from pyg_textgraph.nn.models.gtlm import GTLM, GTLMConfig, GTLMOutput
@@ -17,20 +14,14 @@ __all__ = [
     "GTLMConfig",
     "GTLMConv",
     "GTLMOutput",
-<<<<<<< HEAD
     "GaLA",
-    "GraphBias",
-    "GraphBiasConfig",
-    "GraphStructure",
-    "HeadStrengths",
-=======
     "GraphBias",
     "GraphBiasConfig",
     "GraphMachineConfig",
     "GraphMachineLM",
     "GraphMachineLayer",
     "GraphStructure",
+    "HeadStrengths",
     "SparseEdgeAttention",
     "SparseEdgeReferral",
->>>>>>> main
 ]
