@@ -103,7 +103,7 @@ def gradient_strengths(
 
 
 def tune_strength(
-    gala: GaLA, quality: Callable[[GaLA], float], strengths: Sequence[float] = (0.5, 1.0, 2.0, 4.0, 8.0)
+    gala: GaLA, quality: Callable[[GaLA], float], strengths: Sequence[float] = (0.25, 0.5, 1.0, 2.0, 4.0)
 ) -> dict[float, float]:
     """Sets ``gala.strength`` to the candidate of the highest quality, the smallest one on ties.
 
