@@ -3,7 +3,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 export PYTHONPATH := $(CURDIR)
 
-.PHONY: install quickstart quickstart-full test test-all lint types ci clean
+.PHONY: install quickstart quickstart-full test test-all lint types tables benchmarks-smoke ci clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -33,6 +33,14 @@ lint: install
 
 types: install
 	$(RUN) -m mypy
+
+tables: install
+	$(RUN) -m benchmarks.tables $(ARGS)
+
+# do all benchmarks start and end? A minute, no numbers kept
+benchmarks-smoke: install
+	$(RUN) -m benchmarks.transforms.run --quick
+	$(RUN) -m benchmarks.tables --check
 
 ci:
 	bash .ci/run

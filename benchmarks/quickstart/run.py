@@ -1,7 +1,7 @@
 """The main job: GTLM on WordNet verbs, from nothing to a trained, evaluated, saved and reloaded model.
 
-Which of 15 classes (motion, weather, …) is a verb? Every row of the table is trained on the same verbs and tested on the
-same others. The text-only model is the same language model with the same training, without neighbours.
+Which of 15 classes (motion, weather, …) is a verb? Every row of the table is trained on the same verbs and tested
+on the same others. The text-only model is the same language model with the same training, without neighbours.
 """
 
 from __future__ import annotations

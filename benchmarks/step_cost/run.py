@@ -1,7 +1,7 @@
 """What one training step of GTLM costs beside the plain language model's on the same tokens.
 
-Both train the same LoRA on the same seven projections in bfloat16, supervise the same two tokens and compute logits only
-there. The plain model reads the tokens causally, several graphs as a batch. Transforms are not counted.
+Both train the same LoRA on the same seven projections in bfloat16, supervise the same two tokens and compute logits
+only there. The plain model reads the tokens causally, several graphs as a batch. Transforms are not counted.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
 
 TOKEN_KEYS = ("input_ids", "labels")
@@ -184,4 +185,5 @@ class TextAttributedData(Data):
         return None
 
 
-torch.serialization.add_safe_globals([TextAttributedData, TextGraphStorage])
+# PyG's own two are needed to load any Data with torch's safe loading
+torch.serialization.add_safe_globals([TextAttributedData, TextGraphStorage, DataEdgeAttr, DataTensorAttr])

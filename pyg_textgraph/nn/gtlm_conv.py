@@ -12,7 +12,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.nn.dense.linear import Linear
 from torch_geometric.transforms import Compose
 from torch_geometric.typing import Adj
-from torch_geometric.utils import is_sparse, to_edge_index
+from torch_geometric.utils import coalesce, is_sparse, to_edge_index
 
 from pyg_textgraph.data import TokenLayout
 from pyg_textgraph.nn.bias import Flow, GraphBias, GraphBiasConfig, PairFeatures, graph_ptr
@@ -36,7 +36,7 @@ class GraphStructure:
 
 
 class GTLMConv(nn.Module):
-    r"""The graph attention of the graph transformer language model (GTLM, arXiv 2605.10247, Eq. 4) on node features.
+    r"""The graph attention of the graph transformer language model (GTLM, arXiv 2605.10247) on node features.
 
     .. math::
         \mathbf{x}^{\prime}_v = \sum_{u \in \mathcal{N}_k(v) \cup \{v\}} \mathrm{softmax}_u \left(
@@ -185,7 +185,7 @@ class GTLMConv(nn.Module):
         if layout is None:
             layout = _layout(batch, num_nodes, num_tokens, features, edge_index.device)
         _check_edges(edge_index, layout.num_nodes)
-        config, dtype = self.graph_bias.config, next(self.graph_bias.parameters(), torch.empty(0)).dtype
+        config = self.graph_bias.config
         pairs = None
         if self.k_hop is not None:
             pairs = reachable_pairs(edge_index, int(layout.num_nodes.sum()), self.k_hop)
@@ -197,6 +197,7 @@ class GTLMConv(nn.Module):
         elif not torch.equal(graph_ptr(features).diff(), layout.num_nodes):
             got, expected = graph_ptr(features).diff().tolist(), layout.num_nodes.tolist()
             raise ValueError(f"GTLMConv: 'features' has graphs of {got} nodes, expected {expected}")
+        dtype = next(self.graph_bias.parameters()).dtype
         read = PairFeatures.from_batch(features, config.biases, dtype, pairs=pairs, flow=self.flow)
         return GraphStructure(layout, pairs, self.graph_bias.prepare(read))
 
@@ -214,23 +215,18 @@ class GTLMConv(nn.Module):
         start = num_nodes.cumsum(0) - num_nodes
         edges = (edge_index - start[graph])[:, order].split(count.tolist(), dim=1)
         weights = [None] * len(edges) if edge_weight is None else edge_weight[order].split(count.tolist())
-        sizes = num_nodes.tolist()
-        return Batch.from_data_list(
-            [
-                transform(Data(edge_index=e, edge_weight=w, num_nodes=n))
-                for e, w, n in zip(edges, weights, sizes, strict=True)
-            ]
-        )
+        parts = zip(edges, weights, num_nodes.tolist(), strict=True)
+        return Batch.from_data_list([transform(Data(edge_index=e, edge_weight=w, num_nodes=n)) for e, w, n in parts])
 
     def _drop(self, bias: Tensor | None, graph: GraphStructure) -> Tensor | None:
         """Hides random pairs from random heads, before the softmax: the rest is normalized again."""
         if not self.training or self.dropout == 0:
             return bias
-        if bias is None:
+        if bias is None and graph.pairs is not None:
+            bias = self.lin_query.weight.new_zeros(self.heads, graph.pairs.size(1))
+        elif bias is None:
             nodes = int(graph.layout.num_nodes.max())
-            shape = (graph.layout.num_graphs, self.heads, nodes, nodes)
-            shape = shape if graph.pairs is None else (self.heads, graph.pairs.size(1))
-            bias = self.lin_query.weight.new_zeros(shape)
+            bias = self.lin_query.weight.new_zeros(graph.layout.num_graphs, self.heads, nodes, nodes)
         return bias.masked_fill(torch.rand_like(bias) < self.dropout, -torch.inf)
 
     def __repr__(self) -> str:
@@ -247,16 +243,16 @@ def reachable_pairs(edge_index: Tensor, num_nodes: int, k: int) -> Tensor:
     Shapes:
         - **edge_index** (2, E); **returns** (2, P), row 0 = from, row 1 = to, sorted by from, then to
     """
-
-    def matrix(index: Tensor) -> Tensor:
-        ones = torch.ones(index.size(1), device=index.device)
-        return torch.sparse_coo_tensor(index, ones, (num_nodes, num_nodes)).coalesce()
-
-    loops = torch.arange(num_nodes, device=edge_index.device).expand(2, -1)
-    within, step = matrix(loops), matrix(torch.cat([edge_index, loops], 1))
+    source, target = coalesce(edge_index, num_nodes=num_nodes)
+    degree = torch.bincount(source, minlength=num_nodes)
+    start = degree.cumsum(0) - degree
+    pairs = torch.arange(num_nodes, device=edge_index.device).expand(2, -1)
     for _ in range(k):
-        within = matrix((within @ step).coalesce().indices())  # ones again: counts of paths would overflow
-    pairs = within.indices()
+        count = degree[pairs[1]]
+        path = torch.repeat_interleave(count)  # [paths with one more edge] which pair is extended
+        edge = torch.arange(path.numel(), device=path.device) + (start[pairs[1]] - count.cumsum(0) + count)[path]
+        pairs = torch.cat([pairs, torch.stack([pairs[0, path], target[edge]])], dim=1)
+        pairs = coalesce(pairs, num_nodes=num_nodes)
     return pairs[:, pairs[0] != pairs[1]]
 
 

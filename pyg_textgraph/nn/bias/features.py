@@ -1,4 +1,4 @@
-"""What the biases of all layers share: the pair features of a batch, with channels where a matrix product wants them."""
+"""What the biases of all layers share: pair features of a batch, with channels where a matrix product wants them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MagneticFeatures:
     Shapes:
         - **eigvals** (B, M), zero-padded; **kept** (B, M) bool, which of them are real
         - **u** (B, N, 2M), zero-padded
-        - **pairs** (3, P) or None: the pairs that are wanted instead of all, as graph (ascending), query and key within it
+        - **pairs** (3, P) or None: the listed pairs: graph (ascending), query and key within it
     """
 
     eigvals: Tensor
@@ -60,7 +60,7 @@ class PairFeatures:
             batch: One graph or a PyG batch of them.
             names: Which features.
             dtype: Type of the floating-point ones.
-            pairs: The pairs (query, key) that are wanted instead of all, nodes counted over the batch and graphs in turn.
+            pairs: The pairs (query, key) that are wanted instead of all; nodes counted over the batch, graphs in turn.
             flow: Which path a pair stands for, in PyG's words: ``"source_to_target"`` the one that ends at the query,
                 ``"target_to_source"`` the one from query to key.
 

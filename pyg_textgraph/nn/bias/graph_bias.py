@@ -95,7 +95,8 @@ class GraphBias(nn.Module):
         """What all layers share."""
         inputs = {name: getattr(features, name) for name in self.config.biases}
         if inputs.get("spd") is not None and len(self.layers):
-            inputs["spd"] = self.layers[0]["spd"].one_hot(inputs["spd"])
+            first: Any = self.layers[0]
+            inputs["spd"] = first["spd"].one_hot(inputs["spd"])
         return inputs
 
     def forward(self, layer: int, inputs: dict[str, Any]) -> Tensor | None:

@@ -64,8 +64,7 @@ class _Attention(torch.autograd.Function):
         q, k, v, bias = ctx.saved_tensors
         plan, scale, softcap = ctx.plan, ctx.scale, ctx.softcap
         with torch.autocast(q.device.type, enabled=False):
-            heads, like = k.size(1), k
-            exact = torch.promote_types(q.dtype, torch.float32)
+            heads, dtype, exact = k.size(1), k.dtype, torch.promote_types(k.dtype, torch.float32)
             q, grad, k, v = _by_head(q, heads), _by_head(grad, heads), *(_by_head(x, heads)[:, :, 0] for x in (k, v))
             padded = plan.pad(bias, q)
             dq, dk, dv = torch.empty_like(q), torch.zeros_like(k, dtype=exact), torch.zeros_like(v, dtype=exact)
@@ -76,7 +75,8 @@ class _Attention(torch.autograd.Function):
                 weight, capped = _weights(piece, row, key, padded, buffer, scale, softcap)
                 piece.add_keys(dv, weight.mT @ dout)
                 dscore = _product(dout, piece.keys(v).mT, 1, dbuffer)
-                torch.ops.aten._softmax_backward_data(dscore, weight, -1, weight.dtype, grad_input=dscore)
+                # dS = P∘(dP − D) in one pass; D is the sum of P∘dP over a row
+                torch.ops.aten._softmax_backward_data(dscore, weight, -1, dtype, grad_input=dscore)
                 if dbias is not None:
                     piece.add_spread(dbias, dscore)
                 if capped is not None:
@@ -84,7 +84,7 @@ class _Attention(torch.autograd.Function):
                 piece.set_rows(dq, _product(dscore, key, scale))
                 piece.add_keys(dk, _product(dscore.mT, row, scale))
             dbias = None if dbias is None else plan.unpad(dbias).to(bias.dtype)
-            return _by_token(dq), *(_by_token(x[:, :, None].to(like.dtype)) for x in (dk, dv)), dbias, None, None, None
+            return _by_token(dq), *(_by_token(x[:, :, None].to(dtype)) for x in (dk, dv)), dbias, None, None, None
 
 
 def _weights(
@@ -111,9 +111,8 @@ def _product(a: Tensor, b: Tensor, scale: float, buffer: Tensor | None = None) -
 
 def _buffer(plan: Plan, like: Tensor) -> Tensor:
     """Room for the scores of any piece, taken once: fresh pages cost as much as a product."""
-    return like.new_empty(
-        like.size(0) * like.size(2) * max((math.prod(piece.size) for piece in plan.pieces), default=0)
-    )
+    pairs = max((math.prod(piece.size) for piece in plan.pieces), default=0)
+    return like.new_empty(like.size(0) * like.size(2) * pairs)
 
 
 def _view(buffer: Tensor, *size: int) -> Tensor:

@@ -106,10 +106,9 @@ class Block:
     def hide(self, score: Tensor) -> None:
         keys = torch.arange(self.key.start + self.tail, self.key.stop, device=score.device)
         if keys.numel():
-            hidden = self.hidden(
-                torch.arange(self.row.start, self.row.stop, device=score.device), keys
-            )  # [R, L - tail]
-            score.unflatten(1, (len(hidden), -1))[..., self.tail :].masked_fill_(hidden[:, None], -torch.inf)
+            rows = torch.arange(self.row.start, self.row.stop, device=score.device)
+            score = score.unflatten(1, (rows.numel(), -1))[..., self.tail :]  # [b, R, G, L - tail]
+            score.masked_fill_(self.hidden(rows, keys)[:, None], -torch.inf)
 
 
 @dataclass(frozen=True)
@@ -184,10 +183,9 @@ class Tiles:
 
     def hide(self, score: Tensor) -> None:
         if self.masked:
-            hidden = self.hidden(self.row, self.key)  # [n, R, L]
-            score.view(-1, *hidden.shape[:2], score.size(1) // hidden.size(1), hidden.size(2)).masked_fill_(
-                hidden[:, :, None], -torch.inf
-            )
+            count, rows, keys = self.size
+            score = score.view(-1, count, rows, score.size(1) // rows, keys)
+            score.masked_fill_(self.hidden(self.row, self.key)[:, :, None], -torch.inf)
 
 
 @dataclass(frozen=True)

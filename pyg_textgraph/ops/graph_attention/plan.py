@@ -13,12 +13,12 @@ from pyg_textgraph.data.layout import TokenLayout
 from pyg_textgraph.ops.graph_attention.pieces import Block, DensePlan, Hidden, ListedPlan, Piece, Plan, Tiles
 from pyg_textgraph.ops.graph_attention.reference import place_of
 
-# scores of one piece over all heads; two buffers of this size should stay in the last-level cache
-PIECE_SCORES = 1 << 21
+# scores of one piece over all heads: two buffers of a block should stay in the last-level cache, those of tiles in L2
+BLOCK_SCORES, TILE_SCORES = 1 << 22, 1 << 19
 MAX_ROWS = 128
 MAX_PLANS = 8
-# gathered tiles pay below this part of all token pairs
-DENSITY = 0.4
+# gathering a key costs as much as scoring it for this many queries, which decides between blocks and tiles
+GATHER = 12
 
 
 def hidden_by(layout: TokenLayout, window: int | None) -> Hidden:
@@ -56,7 +56,7 @@ def dense_plan(layout: TokenLayout, place: Tensor | None, listed: bool, window: 
     ptr = layout.graph_ptr.tolist()
     for graph, (start, stop) in enumerate(pairwise(ptr)):
         context = {"prefix": stop - int(layout.is_target[start:stop].sum()), "causal": start, "full": stop}[layout.mode]
-        for low, high in _cuts(start, stop, min(MAX_ROWS, PIECE_SCORES // (heads * max(stop - start, 1)))):
+        for low, high in _cuts(start, stop, min(MAX_ROWS, BLOCK_SCORES // (heads * max(stop - start, 1)))):
             first = start if window is None or layout.mode != "causal" else max(start, low - window + 1)
             last = max(high, context)
             tail = max(low, context) - first if window is None else 0
@@ -80,7 +80,7 @@ def _cuts(start: int, stop: int, most: int) -> list[tuple[int, int]]:
     """Cuts a range into even parts of at most ``most``, a multiple of 16, which products like."""
     if start == stop:
         return []
-    most = max(16, most // 16 * 16)
+    most = max(32, most // 16 * 16)
     parts = -(-(stop - start) // most)
     step = -(-(stop - start) // parts // 16) * 16
     return [(low, min(low + step, stop)) for low in range(start, stop, step)]
@@ -159,7 +159,7 @@ def listed_plan(
     for i in range(kinds.size(1)):
         chosen = torch.nonzero(kind == i).view(-1)
         rows, keys = int(num_rows[chosen].max()), int(num_keys[chosen].max())
-        for tile in chosen.split(max(1, PIECE_SCORES // (rows * keys * heads))):
+        for tile in chosen.split(max(1, TILE_SCORES // (rows * keys * heads))):
             row = _padded(nodes.token, row_start[tile], num_rows[tile], rows, num_tokens)
             key_ = _padded(key, key_start[tile], num_keys[tile], keys, num_tokens)
             column_ = _padded(column, key_start[tile], num_keys[tile], keys, num_pairs + 1)
@@ -211,6 +211,6 @@ def _make_plan(
         return dense_plan(layout, None, listed, window, heads)
     nodes = segments(layout, place)
     every = int(layout.graph_ptr.diff().square().sum()) / (2 if layout.mode == "causal" else 1)
-    if int((nodes.count * nodes.num_keys).sum()) <= DENSITY * every:
+    if int(((nodes.count + GATHER) * nodes.num_keys).sum()) <= every:
         return listed_plan(layout, nodes, place, listed, window, heads)
     return dense_plan(layout, place, listed, window, heads)

@@ -166,8 +166,8 @@ class GTLM(nn.Module):
         Args:
             batch: A :class:`~pyg_textgraph.data.TextAttributedData` or a PyG batch of them, with the features that the
                 enabled biases need.
-            logits: ``"supervised"`` computes logits only where a supervised token is predicted (without ``labels``: at
-                the last token of each graph), ``"all"`` at every token in packed order.
+            logits: ``"supervised"`` computes logits only where a supervised token is predicted (without any: at the last
+                token of each graph, and there is no loss), ``"all"`` at every token in packed order.
 
         Raises:
             ValueError: If a feature is missing, a token or position is out of range, or the first token of a target is
@@ -175,13 +175,11 @@ class GTLM(nn.Module):
         """
         layout = TokenLayout.from_data(batch)
         predicts, labels = None, None
-        if "labels" in batch:
-            packed = batch.labels[layout.order]
-            place = (packed >= 0).nonzero().view(-1)
+        packed = batch.labels[layout.order] if "labels" in batch else layout.order.new_full(layout.order.shape, -100)
+        place = (packed >= 0).nonzero().view(-1)
+        if place.numel():
             if bool((layout.position[place] == 0).any()):
                 raise ValueError("GTLM: 'labels' supervises the first token of a target, which nothing predicts")
-            if place.numel() == 0:
-                raise ValueError("GTLM: 'labels' supervises no token; leave it out to get next-token logits")
             predicts, labels = place - 1, packed[place]
         if logits == "all":
             out = self._read(batch, layout, torch.arange(layout.num_tokens, device=layout.order.device))

@@ -1,0 +1,188 @@
+"""Training can be stopped anywhere and goes on as if nothing had happened."""
+
+import math
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+from torch_geometric.data import Batch, Data
+
+from pyg_textgraph.train import Interrupted, TrainConfig, Trainer
+from pyg_textgraph.train.checkpoint import load_checkpoint, load_trained, save_checkpoint, trained_parameters
+
+CONFIG = TrainConfig(epochs=3, batch_size=2, accumulate=2, save_every=2, seed=3)
+
+
+class Points(Dataset[Data]):
+    """Eleven points of a noisy line; what they are depends on the epoch."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return 11
+
+    def __getitem__(self, index: int) -> Data:
+        generator = torch.Generator().manual_seed(index + 100 * self.epoch)
+        x = torch.randn(1, 3, generator=generator)
+        return Data(x=x, y=x.sum(-1) + 0.1 * torch.randn(1, generator=generator))
+
+
+class Line(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.frozen = nn.Parameter(torch.ones(1), requires_grad=False)
+        self.lin = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 1))
+
+    def forward(self, batch: Batch) -> Tensor:
+        return (self.lin(batch.x)[:, 0] - batch.y).square().mean()
+
+
+def trainer(folder: Path, model: nn.Module | None = None, config: TrainConfig = CONFIG, **kwargs: object) -> Trainer:
+    model = model or Line()
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.05)
+    return Trainer(model, Points(), optimizer, config, folder, **kwargs)  # type: ignore[arg-type]
+
+
+def curve(history: list[dict[str, float]]) -> list[float]:
+    return [row["loss"] for row in history]
+
+
+def test_a_resumed_run_is_the_unbroken_run(tmp_path: Path) -> None:
+    whole = trainer(tmp_path / "whole")
+    expected = whole.run()
+    assert [row["step"] for row in expected] == list(range(1, 10))  # 6 batches, 3 steps an epoch
+    for stop in (1, 2, 4):
+        broken = trainer(tmp_path / f"stop{stop}")
+        broken._update = stopping_after(broken, stop)  # type: ignore[method-assign]
+        with pytest.raises(Interrupted, match=f"stopped at step {stop} of 9"):
+            broken.run()
+        resumed = trainer(tmp_path / f"stop{stop}")
+        assert curve(resumed.run(resume=True)) == curve(expected)
+        for a, b in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
+            assert torch.equal(a, b)
+
+
+def stopping_after(run: Trainer, step: int):  # type: ignore[no-untyped-def]
+    """One update that is interrupted, as by Ctrl-C, in its middle."""
+    update = run._update
+
+    def wrapped(batches: list[Batch]) -> dict[str, float]:
+        row = update(batches)
+        if run.step == step:
+            os.kill(os.getpid(), signal.SIGINT)
+        return row
+
+    return wrapped
+
+
+def test_signals_act_as_before_afterwards(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    trainer(tmp_path).run()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_the_best_parameters_are_put_back(tmp_path: Path) -> None:
+    model, seen = Line(), []
+    scores = iter([0.1, 0.9, 0.5])
+
+    def validate(m: nn.Module) -> float:
+        assert not m.training
+        seen.append([p.clone() for p in m.parameters()])
+        return next(scores)
+
+    history = trainer(tmp_path, model, validate=validate).run()
+    assert [row["score"] for row in history if "score" in row] == [0.1, 0.9, 0.5]
+    for a, b in zip(model.parameters(), seen[1], strict=True):
+        assert torch.equal(a, b)
+
+
+def test_resuming_another_run_is_refused(tmp_path: Path) -> None:
+    trainer(tmp_path).run()
+    other = TrainConfig(epochs=5, batch_size=2, accumulate=2)
+    with pytest.raises(ValueError, match="is of a run of 9 steps, this one has 15"):
+        trainer(tmp_path, config=other).run(resume=True)
+
+
+def test_learning_happens_and_is_logged(tmp_path: Path) -> None:
+    config = TrainConfig(epochs=40, batch_size=4)
+    history = trainer(tmp_path, config=config).run()
+    assert sum(curve(history)[-10:]) < 0.5 * sum(curve(history)[:10])
+    assert len((tmp_path / "log.csv").read_text().splitlines()) == len(history) + 1
+
+
+def test_rate_rises_then_falls_to_a_tenth() -> None:
+    config = TrainConfig(warmup=0.1, final_lr=0.1)
+    rates = [config.rate(step, 100) for step in range(101)]
+    assert rates[0] == pytest.approx(0.1)
+    assert rates[9] == pytest.approx(1.0)
+    assert rates[55] == pytest.approx(0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * 0.5)))
+    assert rates[100] == pytest.approx(0.1)
+    assert TrainConfig(warmup=0).rate(0, 10) == 1.0
+
+
+@pytest.mark.parametrize(("name", "value"), [("epochs", 0), ("batch_size", 0), ("accumulate", 0), ("warmup", 1.5)])
+def test_bad_configuration(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"'{name}' is {value}"):
+        TrainConfig(**{name: value})  # type: ignore[arg-type]
+
+
+class TestCheckpoint:
+    def test_only_what_trains_is_kept(self, tmp_path: Path) -> None:
+        model = Line()
+        save_checkpoint(tmp_path / "c", trained_parameters(model), {"step": 1})
+        parameters, state = load_checkpoint(tmp_path / "c")
+        assert "frozen" not in parameters
+        assert state == {"step": 1}
+        other = Line()
+        nn.init.zeros_(other.lin[0].weight)
+        load_trained(other, parameters)
+        assert torch.equal(other.lin[0].weight, model.lin[0].weight)
+
+    def test_a_crash_while_saving_leaves_the_old_one(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        save_checkpoint(tmp_path / "c", {"w": torch.zeros(1)}, {"step": 1})
+
+        def die(*args: object) -> None:
+            raise KeyboardInterrupt
+
+        for moment in ("save_file", "torch.save"):
+            with monkeypatch.context() as patch:
+                patch.setattr(f"pyg_textgraph.train.checkpoint.{moment}", die)
+                with pytest.raises(KeyboardInterrupt):
+                    save_checkpoint(tmp_path / "c", {"w": torch.ones(1)}, {"step": 2})
+            assert load_checkpoint(tmp_path / "c")[1] == {"step": 1}
+        # between the two renames
+        rename = Path.rename
+
+        def once(self: Path, target: Path) -> Path:
+            if self.name.endswith(".new"):
+                raise KeyboardInterrupt
+            return rename(self, target)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "rename", once)
+            with pytest.raises(KeyboardInterrupt):
+                save_checkpoint(tmp_path / "c", {"w": torch.ones(1)}, {"step": 2})
+        assert load_checkpoint(tmp_path / "c")[1] == {"step": 1}
+        save_checkpoint(tmp_path / "c", {"w": torch.ones(1)}, {"step": 2})
+        assert load_checkpoint(tmp_path / "c")[1] == {"step": 2}
+
+    def test_another_models_checkpoint_is_refused(self) -> None:
+        values = dict(trained_parameters(Line()))
+        with pytest.raises(ValueError, match=r"'lin.0.weight' is of shape \(2, 2\), expected \(8, 3\)"):
+            load_trained(Line(), values | {"lin.0.weight": torch.zeros(2, 2)})
+        values.pop("lin.0.weight")
+        with pytest.raises(ValueError, match=r"1 names differ, first 'lin.0.weight'"):
+            load_trained(Line(), values)
+
+    def test_nothing_there(self, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError, match="there is no checkpoint"):
+            load_checkpoint(tmp_path / "c")
