@@ -21,7 +21,13 @@ from transformers import (
 from pyg_textgraph.data import TextAttributedData
 
 WORDS = [f"w{i}" for i in range(40)]
-SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+SPECIAL = {
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+}
 _SMALL = {
     "vocab_size": len(WORDS) + len(SPECIAL), "hidden_size": 16, "num_attention_heads": 4, "intermediate_size": 24,
     "num_hidden_layers": 3, "max_position_embeddings": 40, "pad_token_id": 0, "initializer_range": 0.3,
@@ -29,7 +35,9 @@ _SMALL = {
 FAMILIES = ("bert", "roberta", "electra", "mpnet", "modernbert")
 
 
-def tiny_encoder(family: str = "bert", dtype: torch.dtype = torch.float64, seed: int = 0, **config: object) -> PreTrainedModel:
+def tiny_encoder(
+    family: str = "bert", dtype: torch.dtype = torch.float64, seed: int = 0, **config: object
+) -> PreTrainedModel:
     """A random encoder of three layers; weights large enough for attention to be far from uniform."""
     torch.manual_seed(seed)
     model = {

@@ -2,7 +2,7 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
@@ -33,6 +33,7 @@ def with_grads(call: "partial[Tensor]", values: dict[str, Tensor]) -> list[Tenso
 @pytest.mark.parametrize("names", [(), ("slot_key", "slot_value"), ("slot_key", "slot_value", "slot_query")])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("window", [None, 1])
+@settings(max_examples=25)
 @given(runs=RUNS, with_slot=st.integers(1, 4))
 def test_matches_reference(names: tuple[str, ...], bias: bool, window: int | None, runs: Runs, with_slot: int) -> None:
     slots = sum(n for n, _ in runs[:with_slot])
