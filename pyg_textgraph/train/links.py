@@ -44,16 +44,25 @@ class LinkObjective(nn.Module):
         known: Links that are no negatives; none by default.
         filters: Whether pairs that see their answer are left out, and false negatives are.
         temperature: See :func:`~pyg_textgraph.nn.link_loss`.
+        autocast: Type of the encoder's products, such as ``torch.bfloat16``; that of its parameters by default.
     """
 
     def __init__(
-        self, model: TextGraphEncoder, known: KnownLinks | None = None, filters: bool = True, temperature: float = 1.0
+        self,
+        model: TextGraphEncoder,
+        known: KnownLinks | None = None,
+        filters: bool = True,
+        temperature: float = 1.0,
+        autocast: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.model, self.known, self.filters, self.temperature = model, known, filters, temperature
+        self.model, self.known, self.filters = model, known, filters
+        self.temperature, self.autocast = temperature, autocast
 
     def forward(self, batch: LinkBatch) -> Tensor:
-        query, key = self.model(batch.centres).chunk(2)
+        with torch.autocast(batch.pair.device.type, self.autocast, enabled=self.autocast is not None):
+            centres = self.model(batch.centres)
+        query, key = centres.to(self.model.encoder.dtype).chunk(2)
         if not self.filters:
             return link_loss(query, key, temperature=self.temperature)
         return link_loss(
@@ -180,11 +189,11 @@ def link_ranks(
     query, key = index.of(links[0]), index.of(links[1])
     positive = (query * key).sum(-1)
     negative = []
-    for some_query, some in zip(query.split(256), candidates.split(256), strict=True):
-        others = index.of(some.clamp(min=0).flatten()).unflatten(0, some.shape)  # [256, M, d]
-        score = torch.einsum("qd,qmd->qm", some_query, others)
-        negative.append(torch.where(some >= 0, score, -torch.inf))
-    return positive_ranks(positive, torch.cat(negative))
+    known = torch.where(candidates >= 0, candidates, links[1][:, None])  # whatever stands for none is embedded
+    for some_query, some in zip(query.split(64), known.split(64), strict=True):
+        others = index.of(some.flatten()).unflatten(0, some.shape)  # [64, M, d]
+        negative.append(torch.einsum("qd,qmd->qm", some_query, others))
+    return positive_ranks(positive, torch.where(candidates >= 0, torch.cat(negative), -torch.inf))
 
 
 def in_batch_candidates(links: Tensor, known: KnownLinks | None = None) -> Tensor:
