@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from pyg_textgraph.data.packed_texts import PackedTexts
 from pyg_textgraph.nn.text_encoders import EncoderSteps
 from pyg_textgraph.ops import neighborhood_attention, packed_attention
-from pyg_textgraph.ops.packed_attention import slot_attention
+from pyg_textgraph.ops.packed_attention import row_attention
 
 
 class NeighborhoodAttention(nn.Module):
@@ -108,7 +108,41 @@ class GraphFormersLayer(nn.Module):
         out = steps.finish(index, attended, x)
         if not symmetric or graph is None or slot_key is None or slot_value is None:
             return out, None
-        row = slot_attention(
-            steps.project(index, graph)[0], plain_k, v, texts.runs, slot_key, slot_value, dropout=dropout
+        # no positions: the graph vector has none
+        row = row_attention(
+            steps.queries(index, graph),
+            plain_k,
+            v,
+            texts.runs,
+            slot_key=slot_key,
+            slot_value=slot_value,
+            dropout=dropout,
         )
         return out, steps.finish(index, row, graph)
+
+    def first_tokens(
+        self, x: Tensor, texts: PackedTexts, graph: Tensor | None = None, *, position_bias: Tensor | None = None
+    ) -> Tensor:
+        """The layer's output for the first token of every text alone, all that is read of a last layer.
+
+        Shapes:
+            - **x** (T, d), **graph** (C, d) as for the whole layer
+            - **returns** (n, d), by the texts' own numbers
+        """
+        steps, index = self.steps, self.index
+        first = x[texts.first[texts.order]]  # [n, d], packed order
+        k, v = steps.keys_values(index, x)
+        _, k = steps.rotate(index, k, k, texts.position)  # the queries stand at place 0, where rotation does nothing
+        slot_key, slot_value = (None, None) if graph is None else steps.keys_values(index, graph)
+        attended = row_attention(
+            steps.queries(index, first),
+            k,
+            v,
+            texts.runs,
+            slot_key=slot_key,
+            slot_value=slot_value,
+            bias=None if position_bias is None else position_bias[:, 0],
+            window=steps.window(index),
+            dropout=steps.attention_dropout(index),
+        )
+        return steps.finish(index, attended, first)[texts.order.argsort()]

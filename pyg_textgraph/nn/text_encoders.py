@@ -38,6 +38,10 @@ class EncoderSteps:
 
     def project(self, layer: int, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of a layer, without positions."""
+        return self.queries(layer, x), *self.keys_values(layer, x)
+
+    def queries(self, layer: int, x: Tensor) -> Tensor:
+        """Queries alone."""
         raise NotImplementedError
 
     def keys_values(self, layer: int, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -82,8 +86,8 @@ class BertSteps(EncoderSteps):
         x: Tensor = embeddings(input_ids=input_ids[None], position_ids=position[None])[0]
         return self.encoder.embeddings_project(x) if hasattr(self.encoder, "embeddings_project") else x
 
-    def project(self, layer: int, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self._heads(self.layers[layer].attention.self.query(x)), *self.keys_values(layer, x)
+    def queries(self, layer: int, x: Tensor) -> Tensor:
+        return self._heads(self.layers[layer].attention.self.query(x))
 
     def keys_values(self, layer: int, x: Tensor) -> tuple[Tensor, Tensor]:
         own = self.layers[layer].attention.self
@@ -106,8 +110,8 @@ class MPNetSteps(EncoderSteps):
         embeddings = self.encoder.embeddings
         return embeddings(input_ids=input_ids[None], position_ids=position[None] + embeddings.padding_idx + 1)[0]
 
-    def project(self, layer: int, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self._heads(self.layers[layer].attention.attn.q(x)), *self.keys_values(layer, x)
+    def queries(self, layer: int, x: Tensor) -> Tensor:
+        return self._heads(self.layers[layer].attention.attn.q(x))
 
     def keys_values(self, layer: int, x: Tensor) -> tuple[Tensor, Tensor]:
         own = self.layers[layer].attention.attn
@@ -143,12 +147,17 @@ class ModernBertSteps(EncoderSteps):
         q, k, v = own.attn.Wqkv(own.attn_norm(x)).unflatten(-1, (3, self.num_heads, self.head_dim)).unbind(1)
         return q, k, v
 
+    def queries(self, layer: int, x: Tensor) -> Tensor:
+        return self._heads(self._part(layer, x, slice(None, self.hidden_size)))
+
     def keys_values(self, layer: int, x: Tensor) -> tuple[Tensor, Tensor]:
-        own, size = self.layers[layer], self.hidden_size
-        weight, bias = own.attn.Wqkv.weight[size:], own.attn.Wqkv.bias
-        both = F.linear(own.attn_norm(x), weight, None if bias is None else bias[size:])
-        k, v = both.unflatten(-1, (2, self.num_heads, self.head_dim)).unbind(1)
-        return k, v
+        k, v = self._part(layer, x, slice(self.hidden_size, None)).chunk(2, dim=-1)
+        return self._heads(k), self._heads(v)
+
+    def _part(self, layer: int, x: Tensor, rows: slice) -> Tensor:
+        own = self.layers[layer]
+        weight, bias = own.attn.Wqkv.weight[rows], own.attn.Wqkv.bias
+        return F.linear(own.attn_norm(x), weight, None if bias is None else bias[rows])
 
     def finish(self, layer: int, attended: Tensor, x: Tensor) -> Tensor:
         own = self.layers[layer]

@@ -83,6 +83,19 @@ def test_the_graph_vector_is_one_more_key_and_value(family: str) -> None:
         assert_close(out, steps.finish(index, torch.stack(rows), x))
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("with_graph", [False, True])
+def test_first_tokens_alone(family: str, with_graph: bool) -> None:
+    steps = encoder_steps(tiny_encoder(family))
+    texts, _ = packed([8, 3, 8, 1], num_centres=3)
+    torch.manual_seed(0)
+    x, graph = torch.randn(20, 16).double(), torch.randn(3, 16).double() if with_graph else None
+    for index in range(3):
+        layer, bias = GraphFormersLayer(steps, index), steps.position_bias(8)
+        whole = layer(x, texts, graph, position_bias=bias)[0]
+        assert_close(layer.first_tokens(x, texts, graph, position_bias=bias), whole[texts.first])
+
+
 def test_other_models_are_refused() -> None:
     encoder = tiny_encoder()
     encoder.config.is_decoder = True

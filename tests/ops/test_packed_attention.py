@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -8,7 +9,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from pyg_textgraph.ops import packed_attention
-from pyg_textgraph.ops.packed_attention import Runs, slot_attention
+from pyg_textgraph.ops.packed_attention import Runs, row_attention
 
 RUNS = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 6)), min_size=1, max_size=4).map(tuple)
 
@@ -23,7 +24,7 @@ def inputs(runs: Runs, slots: int, heads: int = 2, dim: int = 3) -> dict[str, Te
     return out | {"bias": random(heads, longest + 1, longest + 1)}
 
 
-def with_grads(call: "partial[Tensor]", values: dict[str, Tensor]) -> list[Tensor]:
+def with_grads(call: Callable[..., Tensor], values: dict[str, Tensor]) -> list[Tensor]:
     leaves = {name: x.clone().requires_grad_() for name, x in values.items()}
     out = call(**leaves)
     seed = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=out.dtype)
@@ -42,16 +43,22 @@ def test_matches_reference(names: tuple[str, ...], bias: bool, window: int | Non
     assert_close(with_grads(call, values), with_grads(partial(call, backend="reference"), values))
 
 
-def test_slots_see_their_text_and_themselves() -> None:
-    runs = ((2, 3), (1, 5), (2, 2))
-    x = inputs(runs, slots=3)
-    query = torch.randn(3, 2, 3, dtype=torch.float64)
-    got = slot_attention(query, x["k"], x["v"], runs, x["slot_key"], x["slot_value"])
-    for slot, (start, end) in enumerate([(0, 3), (3, 6), (6, 11)]):
-        key = torch.cat([x["k"][start:end], x["slot_key"][slot, None]])
-        value = torch.cat([x["v"][start:end], x["slot_value"][slot, None]])
-        weight = (torch.einsum("hd,jhd->hj", query[slot], key) * 3**-0.5).softmax(-1)
-        assert_close(got[slot], torch.einsum("hj,jhd->hd", weight, value))
+@pytest.mark.parametrize("slot", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("window", [None, 1])
+def test_one_row_per_text(slot: bool, bias: bool, window: int | None) -> None:
+    """Against the rows of whole attention that stand at the texts' first tokens."""
+    runs, first = ((2, 3), (1, 5), (2, 2)), torch.tensor([0, 3, 6, 11, 13])
+    names = ("q", "k", "v", *(("slot_key", "slot_value") if slot else ()), *(("bias",) if bias else ()))
+    values = {name: inputs(runs, slots=3)[name] for name in names}
+
+    def rows(q: Tensor, bias: Tensor | None = None, **rest: Tensor) -> Tensor:
+        return row_attention(q[first], runs=runs, window=window, bias=None if bias is None else bias[:, 0], **rest)
+
+    def whole(**rest: Tensor) -> Tensor:
+        return packed_attention(runs=runs, window=window, backend="reference", **rest)[first]
+
+    assert_close(with_grads(rows, values), with_grads(whole, values))
 
 
 def test_dropout_keeps_the_mean() -> None:

@@ -6,12 +6,12 @@ from typing import Literal
 
 from torch import Tensor
 
-from pyg_textgraph.ops.packed_attention.by_length import packed_attention_by_length, slot_attention
+from pyg_textgraph.ops.packed_attention.by_length import packed_attention_by_length, row_attention
 from pyg_textgraph.ops.packed_attention.reference import Runs, packed_attention_reference
 
 Backend = Literal["by_length", "reference"]
 
-__all__ = ["Runs", "packed_attention", "packed_attention_by_length", "packed_attention_reference", "slot_attention"]
+__all__ = ["Runs", "packed_attention", "packed_attention_by_length", "packed_attention_reference", "row_attention"]
 
 
 def packed_attention(

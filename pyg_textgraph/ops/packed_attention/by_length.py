@@ -52,37 +52,63 @@ def packed_attention_by_length(
     return torch.cat(out) if out else torch.empty_like(q)
 
 
-def slot_attention(
-    slot_query: Tensor,
+def row_attention(
+    query: Tensor,
     k: Tensor,
     v: Tensor,
     runs: Runs,
-    slot_key: Tensor,
-    slot_value: Tensor,
     *,
+    slot_key: Tensor | None = None,
+    slot_value: Tensor | None = None,
+    bias: Tensor | None = None,
+    window: int | None = None,
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Attention of the slots themselves, each to the tokens of its text and to itself, without positions.
+    r"""Attention of one query per text, each to the tokens of its text and to its slot.
+
+    Args:
+        query: Of the first n texts.
+        k: Keys of all tokens.
+        v: Values of all tokens.
+        runs: As for :func:`~pyg_textgraph.ops.packed_attention`.
+        slot_key: One more key for each of the first C of these texts.
+        slot_value: The value that goes with it.
+        bias: Added to the scores of a text's tokens by their places in it.
+        window: The query sees this many places beyond the first token, and the slot.
+        scale: Factor on the products, :math:`1/\sqrt{D}` by default.
+        dropout: Share of the weights that are dropped.
 
     Shapes:
-        - **slot_query**, **slot_key**, **slot_value** (C, H, D), of the first C texts; **k**, **v** (T, H, D)
-        - **returns** (C, H, D)
+        - **query** (n, H, D); **k**, **v** (T, H, D); **slot_key**, **slot_value** (C, H, D); **bias** (H, L)
+        - **returns** (n, H, D)
     """
+    num_slots = 0 if slot_key is None else slot_key.size(0)
     out: list[Tensor] = []
     token = text = 0
     for count, length in runs:
-        if text >= slot_query.size(0):
+        if text >= query.size(0):
             break
         here, some = slice(token, token + count * length), slice(text, text + count)
-        key, value = (
-            torch.cat([x[here].unflatten(0, (count, length)), slot[some, None]], dim=1).transpose(1, 2)
-            for x, slot in ((k, slot_key), (v, slot_value))
+        key, value = (x[here].unflatten(0, (count, length)) for x in (k, v))
+        mask = None if bias is None else bias[:, :length]  # [H or 1, length]
+        if window is not None and length > window + 1:
+            far = torch.arange(length, device=query.device) > window
+            mask = (query.new_zeros(1, length) if mask is None else mask).masked_fill(far, -torch.inf)
+        if slot_key is not None and slot_value is not None and text < num_slots:
+            key, value = (torch.cat([x, slot[some, None]], 1) for x, slot in ((key, slot_key), (value, slot_value)))
+            mask = None if mask is None else F.pad(mask, (0, 1))
+        attended = F.scaled_dot_product_attention(
+            query[some, :, None],
+            key.transpose(1, 2),
+            value.transpose(1, 2),
+            None if mask is None else mask[:, None],
+            dropout,
+            scale=scale,
         )
-        attended = F.scaled_dot_product_attention(slot_query[some, :, None], key, value, None, dropout, scale=scale)
         out.append(attended[:, :, 0])
         token, text = here.stop, some.stop
-    return torch.cat(out) if out else torch.empty_like(slot_query)
+    return torch.cat(out) if out else torch.empty_like(query)
 
 
 def _mask(bias: Tensor | None, window: int | None, length: int, like: Tensor) -> Tensor | None:

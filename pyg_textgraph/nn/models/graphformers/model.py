@@ -98,19 +98,35 @@ class GraphFormers(TextGraphEncoder):
         bias = self.steps.position_bias(texts.max_length)
         x = self.steps.embed(texts.input_ids, texts.position)
         state: Tensor | None = None  # of the graph vectors themselves, in packed order
-        for i, layer in enumerate(self.layers):
-            graph = self._graph_vectors(i, states_at(i, x), members, texts) if i > 0 else None
-            if graph is not None and state is not None:
-                graph = graph + state
-            if i == len(self.layers) - 1 and texts.num_texts > texts.num_centres:
-                tokens = texts.num_centre_tokens
-                texts, x = texts.centres(), x[:tokens]
-                graph = None if graph is None else graph[: len(members)]
+        for i, layer in enumerate(self.layers[:-1]):
+            graph = self._graph_vectors(i, states_at(i, x), members, texts, state)
             x, state = layer(x, texts, graph, position_bias=bias, symmetric=self.config.symmetric)
-        return self.steps.final(x[texts.first[: len(members)]])
+        last = len(self.layers) - 1
+        graph = self._graph_vectors(last, states_at(last, x), members, texts, state)
+        centres = texts.centres()
+        return self.steps.final(
+            self.layers[last].first_tokens(
+                x[: centres.input_ids.numel()],
+                centres,
+                None if graph is None else graph[: len(members)],
+                position_bias=bias,
+            )
+        )
 
-    def _graph_vectors(self, index: int, states: Tensor, members: Tensor, texts: PackedTexts) -> Tensor:
-        """One per centre, or per text in a bidirectional model, in packed order."""
+    def _graph_vectors(
+        self, index: int, states: Tensor, members: Tensor, texts: PackedTexts, before: Tensor | None
+    ) -> Tensor | None:
+        """One per centre, or per text in a bidirectional model, in packed order; none before the first layer.
+
+        Args:
+            index: Of the layer.
+            states: First-token states of the members.
+            members: Texts of each neighbourhood, −1 where there is none.
+            texts: All texts.
+            before: What the last layer made of its graph vectors, in a symmetric model.
+        """
+        if index == 0:
+            return None
         valid = members >= 0
         attention = self.graph_attention[0 if self.config.shared_attention else index - 1]
         graph: Tensor = attention(states, valid, everyone=self.config.bidirectional)
@@ -118,4 +134,5 @@ class GraphFormers(TextGraphEncoder):
             # every text stands in one neighbourhood
             text, graph = members[valid], graph[valid]
             graph = graph[text.argsort()]
-        return graph[texts.order[: len(graph)]]
+        graph = graph[texts.order[: len(graph)]]
+        return graph if before is None else graph + before

@@ -84,9 +84,9 @@ class PooledTextEncoder(TextGraphEncoder):
     def _last_states(self, texts: PackedTexts) -> Tensor:
         x = self.steps.embed(texts.input_ids, texts.position)
         bias = self.steps.position_bias(texts.max_length)
-        for layer in self.layers:
+        for layer in self.layers[:-1]:
             x = layer(x, texts, position_bias=bias)[0]
-        return self.steps.final(x[texts.first])
+        return self.steps.final(self.layers[-1].first_tokens(x, texts, position_bias=bias))
 
     def _combine(self, centre: Tensor, neighbors: Tensor, valid: Tensor) -> Tensor:
         """Shapes: (C, d), (C, K, d), (C, K) -> (C, d)."""
