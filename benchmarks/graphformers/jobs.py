@@ -34,6 +34,7 @@ class Settings:
     epochs: int = 1
     lr: float = 5e-5
     graph_lr: float = 5e-4
+    temperature: float = 5.0
     validations: int = 8
     longest_masked: float = 0.5
 
@@ -125,7 +126,7 @@ def run(
     )
     known = KnownLinks(data.train.edge_index, len(sampler["train"].store))
     trainer = LinkTrainer(
-        LinkObjective(model, known, autocast=autocast),
+        LinkObjective(model, known, temperature=settings.temperature, autocast=autocast),
         sampler["train"],
         links,
         torch.optim.AdamW([group for group in groups if group["params"]], weight_decay=0.01),
