@@ -4,6 +4,7 @@ from pyg_textgraph.data.layout import TokenLayout, to_dense_pairs
 from pyg_textgraph.data.packed_texts import NeighborBatch, PackedTexts
 from pyg_textgraph.data.prompts import TaskPrompt, add_question_node, answer_ids, append_to_target
 from pyg_textgraph.data.span_masking import SpanMasking
+from pyg_textgraph.data.sparse_edges import SparseEdges
 from pyg_textgraph.data.text_attributed_data import TextAttributedData
 from pyg_textgraph.data.token_store import TokenStore
 from pyg_textgraph.data.tokenization import node_texts, tokenize, tokenize_texts
@@ -12,6 +13,7 @@ __all__ = [
     "NeighborBatch",
     "PackedTexts",
     "SpanMasking",
+    "SparseEdges",
     "TaskPrompt",
     "TextAttributedData",
     "TokenLayout",

@@ -17,7 +17,7 @@ from torch_geometric.data import Batch, Data
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
-from pyg_textgraph.data import TokenLayout, answer_ids
+from pyg_textgraph.data import TextAttributedData, TokenLayout, answer_ids
 from pyg_textgraph.nn.bias import GraphBias, PairFeatures
 from pyg_textgraph.nn.models.gtlm import storage
 from pyg_textgraph.nn.models.gtlm.attention import AttentionContext, PackedContext, install
@@ -194,6 +194,8 @@ class GTLM(nn.Module):
     def _context(self, batch: Data, layout: TokenLayout) -> PackedContext:
         if layout.num_tokens == 0:
             raise ValueError("GTLM: the batch has no tokens")
+        if isinstance(batch, TextAttributedData):
+            batch.validate()
         self._check_position(int(layout.position.max()))
         k_hop = self.config.k_hop
         pairs = None if k_hop is None else visible_pairs(batch, k_hop, self.config.through_target)
