@@ -145,7 +145,7 @@ def run(
         ranks = link_ranks(model, sampler["test"], data.test.edge_label_index, data.candidates, progress=True)
     told = {
         "job": asdict(job),
-        "settings": asdict(settings),
+        "settings": asdict(settings) | {"precision": "float32" if autocast is None else str(autocast)},
         "metrics": ranking_metrics(ranks),
         "ranks": ranks.tolist(),
         "seconds": seconds,

@@ -92,7 +92,6 @@ def main() -> None:
                 graphs[job.data] = LinkData.load(job.data, settings, args.dblp)
             autocast = torch.bfloat16 if args.bf16 else None
             told = jobs.run(job, graphs[job.data], settings, base, folder, args.resume, autocast)
-            told["settings"]["precision"] = "bf16" if args.bf16 else "float32"
             results[job.name] = told
             metrics = "  ".join(f"{name} {value:.4f}" for name, value in told["metrics"].items())
             print(f"{job.name:<42} {metrics}  {told['seconds'] / 60:.1f} minutes")

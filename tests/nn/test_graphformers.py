@@ -223,6 +223,12 @@ def test_search_needs_an_index() -> None:
         model.search("w1")
 
 
+def test_a_single_layer_has_no_graph_step() -> None:
+    model = GraphFormers(tiny_encoder(num_hidden_layers=1), tiny_text_tokenizer()).eval()
+    sampler = sampler_of(model)
+    assert_close(model.embed(sampler).embedding, model(sampler(torch.arange(9))).detach())
+
+
 def test_centres_must_be_packed_as_such() -> None:
     model = model_of()
     texts = PackedTexts.pack(torch.tensor([2, 5, 3]), torch.tensor([3]))

@@ -99,10 +99,10 @@ class GraphFormers(TextGraphEncoder):
         x = self.steps.embed(texts.input_ids, texts.position)
         state: Tensor | None = None  # of the graph vectors themselves, in packed order
         for i, layer in enumerate(self.layers[:-1]):
-            graph = self._graph_vectors(i, states_at(i, x), members, texts, state)
+            graph = self._graph_vectors(i, x, texts, members, states_at, state)
             x, state = layer(x, texts, graph, position_bias=bias, symmetric=self.config.symmetric)
         last = len(self.layers) - 1
-        graph = self._graph_vectors(last, states_at(last, x), members, texts, state)
+        graph = self._graph_vectors(last, x, texts, members, states_at, state)
         centres = texts.centres()
         return self.steps.final(
             self.layers[last].first_tokens(
@@ -114,22 +114,29 @@ class GraphFormers(TextGraphEncoder):
         )
 
     def _graph_vectors(
-        self, index: int, states: Tensor, members: Tensor, texts: PackedTexts, before: Tensor | None
+        self,
+        index: int,
+        x: Tensor,
+        texts: PackedTexts,
+        members: Tensor,
+        states_at: Callable[[int, Tensor], Tensor],
+        before: Tensor | None,
     ) -> Tensor | None:
         """One per centre, or per text in a bidirectional model, in packed order; none before the first layer.
 
         Args:
             index: Of the layer.
-            states: First-token states of the members.
-            members: Texts of each neighbourhood, −1 where there is none.
-            texts: All texts.
-            before: What the last layer made of its graph vectors, in a symmetric model.
+            x: All tokens' states.
+            texts: As for :meth:`_run`.
+            members: As for :meth:`_run`.
+            states_at: As for :meth:`_run`.
+            before: What the layer before made of its graph vectors, in a symmetric model.
         """
         if index == 0:
             return None
         valid = members >= 0
         attention = self.graph_attention[0 if self.config.shared_attention else index - 1]
-        graph: Tensor = attention(states, valid, everyone=self.config.bidirectional)
+        graph: Tensor = attention(states_at(index, x), valid, everyone=self.config.bidirectional)
         if self.config.bidirectional:
             # every text stands in one neighbourhood
             text, graph = members[valid], graph[valid]
