@@ -27,21 +27,18 @@ def record(rows: list[Row], argv: Sequence[str]) -> Path:
 
 def table(rows: list[Row]) -> str:
     """P@1, NDCG and MRR of every job, and time and memory of a step, as Markdown."""
-    jobs: dict[str, dict[str, float]] = {}
-    costs: dict[str, dict[str, Row]] = {}
+    cases: dict[str, dict[str, Row]] = {}
     for row in rows:
-        (costs if row["case"].startswith("neighbours=") else jobs).setdefault(row["case"], {})[row["metric"]] = (
-            row if row["case"].startswith("neighbours=") else row["value"]
-        )
+        cases.setdefault(row["case"], {})[row["metric"]] = row
     lines = ["| model | P@1 | NDCG | MRR |", "|---|---|---|---|"]
-    lines += [f"| {case} | {m['p@1']:.4f} | {m['ndcg']:.4f} | {m['mrr']:.4f} |" for case, m in jobs.items()]
-    if costs:
-        lines += ["", "| step | seconds, against PLM+Max | memory, against PLM+Max |", "|---|---|---|"]
-    for case, metrics in costs.items():
-        parts = [
-            f"{metrics[name]['value']:.3g} ({100 * (metrics[name]['ratio'] - 1):+.1f} %)" for name in ("seconds", "GiB")
-        ]
-        lines.append(f"| {case} | {' | '.join(parts)} |")
+    for case, found in cases.items():
+        if "p@1" in found:
+            lines.append(f"| {case} | " + " | ".join(f"{found[m]['value']:.4f}" for m in ("p@1", "ndcg", "mrr")) + " |")
+    lines += ["", "| step | seconds, against PLM+Max | GiB, against PLM+Max |", "|---|---|---|"]
+    for case, found in cases.items():
+        if "GiB" in found:
+            cells = (f"{found[m]['value']:.3g} ({100 * (found[m]['ratio'] - 1):+.1f} %)" for m in ("seconds", "GiB"))
+            lines.append(f"| {case} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
