@@ -32,8 +32,8 @@ class Settings:
     max_tokens: int = 16
     batch_size: int = 32
     epochs: int = 1
-    lr: float = 5e-5
-    graph_lr: float = 5e-4
+    lr: float = 1e-4
+    graph_lr: float = 1e-3
     temperature: float = 5.0
     validations: int = 8
     longest_masked: float = 0.5

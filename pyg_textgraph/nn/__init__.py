@@ -1,6 +1,7 @@
 """Layers and models."""
 
 from pyg_textgraph.nn.bias import GraphBias, GraphBiasConfig
+from pyg_textgraph.nn.gala import GaLA, HeadStrengths
 from pyg_textgraph.nn.graph_machine_layer import GraphMachineLayer
 from pyg_textgraph.nn.graphformers_layer import GraphFormersLayer, NeighborhoodAttention
 from pyg_textgraph.nn.gtlm_conv import GraphStructure, GTLMConv
@@ -16,6 +17,7 @@ __all__ = [
     "GTLMConfig",
     "GTLMConv",
     "GTLMOutput",
+    "GaLA",
     "GraphBias",
     "GraphBiasConfig",
     "GraphFormers",
@@ -25,6 +27,7 @@ __all__ = [
     "GraphMachineLM",
     "GraphMachineLayer",
     "GraphStructure",
+    "HeadStrengths",
     "KnownLinks",
     "NeighborhoodAttention",
     "PooledTextEncoder",
