@@ -16,7 +16,8 @@ from typing import Any
 HERE = Path(__file__).parent
 MARK = re.compile(r"(<!-- results(?:: (?:(\w+)/)?(\w*))? -->\n).*?(<!-- /results -->)", re.DOTALL)
 DATED = re.compile(r"\d{4}-\d\d-\d\d-.*")
-EXTRA = ("std", "seeds", "difference", "spread", "told_apart")  # columns beside value and peer, where a row has them
+# columns beside value and peer, where a row has them
+EXTRA = ("std", "seeds", "difference", "spread", "told_apart", "mcnemar_p", "raw_accuracy", "strength")
 
 
 def newest(question: str, label: str = "") -> dict[str, Any] | None:
