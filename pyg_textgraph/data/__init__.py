@@ -3,7 +3,9 @@
 from pyg_textgraph.data.graph_templates import NEIGHBOR_LABELS, NODE_CLASS, GraphTemplate
 from pyg_textgraph.data.layout import TokenLayout, to_dense_pairs
 from pyg_textgraph.data.linearization import GraphPrompt, graph_text, linearize, node_order
+from pyg_textgraph.data.packed_texts import NeighborBatch, PackedTexts
 from pyg_textgraph.data.prompts import TaskPrompt, add_question_node, answer_ids, append_to_target
+from pyg_textgraph.data.span_masking import SpanMasking
 from pyg_textgraph.data.sparse_edges import SparseEdges
 from pyg_textgraph.data.text_attributed_data import TextAttributedData
 from pyg_textgraph.data.token_store import TokenStore
@@ -14,6 +16,9 @@ __all__ = [
     "NODE_CLASS",
     "GraphPrompt",
     "GraphTemplate",
+    "NeighborBatch",
+    "PackedTexts",
+    "SpanMasking",
     "SparseEdges",
     "TaskPrompt",
     "TextAttributedData",
