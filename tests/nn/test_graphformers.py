@@ -206,9 +206,11 @@ def test_search() -> None:
 def test_search_over_some_nodes_by_faiss() -> None:
     pytest.importorskip("faiss")
     model = model_of()
-    exact = model.embed(text_graph(), torch.tensor([1, 4, 6, 7])).search(torch.ones(1, 16).double(), 3)
-    fast = model.embed(text_graph(), torch.tensor([1, 4, 6, 7]), backend="faiss").search(torch.ones(1, 16), 3)
+    query = torch.randn(2, 16, generator=torch.Generator().manual_seed(0))
+    exact = model.embed(text_graph(), torch.tensor([1, 4, 6, 7])).search(query.double(), 3)
+    fast = model.embed(text_graph(), torch.tensor([1, 4, 6, 7]), backend="faiss").search(query, 3)
     assert_close(fast[1], exact[1])
+    assert_close(fast[0].double(), exact[0], atol=1e-4, rtol=1e-4)
 
 
 def test_search_needs_an_index() -> None:
