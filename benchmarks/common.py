@@ -56,21 +56,25 @@ def versions() -> dict[str, str]:
     return found
 
 
-def write_results(question: str, rows: list[Row], argv: Sequence[str], folder: Path | None = None) -> Path:
+def write_results(
+    question: str, rows: list[Row], argv: Sequence[str], label: str = "", folder: Path | None = None
+) -> Path:
     """Writes ``<date>-<machine>.json`` and returns its path.
 
     Args:
         question: The folder's name.
         rows: ``case``, ``metric``, ``value``, and where there is something to compare with ``peer``, ``peer_value`` and
             ``ratio``, ours divided by the peer's.
-        argv: ``sys.argv`` of the folder's run.py.
+        argv: ``sys.argv`` of one of the folder's scripts.
+        label: Tells several result files of one folder apart; the file's name ends in it.
         folder: Where the file goes, ``benchmarks/<question>/results`` by default.
     """
     today, here = date.today().isoformat(), machine()
-    command = shlex.join(["python", f"benchmarks/{question}/run.py", *argv[1:]])
-    head = {"question": question, "command": command, "date": today, "machine": here, "versions": versions()}
-    folder = folder or Path(__file__).parent / question / "results"
-    path = folder / f"{today}-{re.sub('[^a-z0-9]+', '-', here.lower())}.json"
+    command = shlex.join(["python", f"benchmarks/{question}/{Path(argv[0]).name}", *argv[1:]])
+    about = f"{question} {label}".strip()
+    head = {"question": about, "command": command, "date": today, "machine": here, "versions": versions()}
+    name = "-".join(filter(None, [today, re.sub("[^a-z0-9]+", "-", here.lower()), label]))
+    path = (folder or Path(__file__).parent / question / "results") / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n  ".join(json.dumps(row) for row in rows)
     path.write_text(json.dumps(head)[:-1] + f', "rows": [\n  {lines}\n]}}\n')

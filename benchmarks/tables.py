@@ -1,23 +1,36 @@
-"""Writes the tables of all READMEs from the newest result file of each question."""
+"""Writes the tables of all READMEs from the newest result file of each question.
+
+A table stands between ``<!-- results -->`` and ``<!-- /results -->``; ``<!-- results: pretrain -->`` reads the files
+whose name ends in ``-pretrain.json``, and ``<!-- results: quickstart/ -->`` those of another folder.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
-BEGIN, END = "<!-- results -->", "<!-- /results -->"
 HERE = Path(__file__).parent
-# which questions the front page shows, under which heading
-FRONT = {"quickstart": "Quick start", "step_cost": "Cost of a training step"}
+MARK = re.compile(r"(<!-- results(?:: (?:(\w+)/)?(\w*))? -->\n).*?(<!-- /results -->)", re.DOTALL)
+DATED = re.compile(r"\d{4}-\d\d-\d\d-.*")
+# columns beside value and peer, where a row has them
+EXTRA = ("std", "seeds", "difference", "spread", "told_apart", "mcnemar_p", "raw_accuracy", "strength")
 
 
-def newest(question: str) -> dict[str, Any] | None:
-    files = sorted((HERE / question / "results").glob("*.json"))
+def newest(question: str, label: str = "") -> dict[str, Any] | None:
+    """The newest result file of a question; one without a label ends in its machine's memory, as in ``24-gib``."""
+    files = [file for file in sorted((HERE / question / "results").glob("*.json")) if DATED.match(file.name)]
+    files = [file for file in files if (file.stem.endswith(f"-{label}") if label else not has_label(file))]
     found: dict[str, Any] | None = json.loads(files[-1].read_text()) if files else None
     return found
+
+
+def has_label(file: Path) -> bool:
+    told: str = json.loads(file.read_text())["question"]
+    return " " in told
 
 
 def number(value: float) -> str:
@@ -26,49 +39,47 @@ def number(value: float) -> str:
 
 def table(result: dict[str, Any]) -> str:
     rows = result["rows"]
-    compared = any("ratio" in row for row in rows)
-    metrics = {row["metric"] for row in rows}
-    head = ["case", next(iter(metrics)) if len(metrics) == 1 else "value"]
-    head += ["peer", "peer's", "ratio"] if compared else []
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for row in rows:
-        value = number(row["value"]) + ("" if len(metrics) == 1 else f" {row['metric']}")
-        cells = [row["case"], value]
-        if compared:
-            known = "ratio" in row
-            cells += [row["peer"], number(row["peer_value"]), f"**{row['ratio']:.2f}**"] if known else ["", "", ""]
-        lines.append("| " + " | ".join(cells) + " |")
-    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    metrics = list(dict.fromkeys(row["metric"] for row in rows))
+    columns = {"case": lambda row: row["case"]}
+    columns |= {"metric": lambda row: row["metric"]} if len(metrics) > 1 else {}
+    columns["value" if len(metrics) > 1 else metrics[0]] = lambda row: number(row["value"])
+    if any("peer" in row for row in rows):
+        columns["peer"] = lambda row: row.get("peer", "")
+        columns["peer's"] = lambda row: number(row["peer_value"]) if "peer_value" in row else ""
+    if any("ratio" in row for row in rows):
+        columns["ratio"] = lambda row: f"**{row['ratio']:.2f}**" if "ratio" in row else ""
+    for key in EXTRA:
+        if any(key in row for row in rows):
+            columns[key.replace("_", " ")] = lambda row, key=key: str(row.get(key, ""))
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(cell(row) for cell in columns.values()) + " |" for row in rows]
+    versions = ", ".join(f"{name} {result['versions'][name]}" for name in ("python", "torch", "transformers"))
     return "\n".join([*lines, "", f"{result['machine']}; {result['date']}; {versions}; `{result['command']}`"])
 
 
-def filled(text: str, content: str) -> str:
-    """The text with what stands between the two marks replaced."""
-    head, rest = text.split(BEGIN, 1)
-    tail = rest.split(END, 1)[1]
-    return f"{head}{BEGIN}\n\n{content}\n\n{END}{tail}"
+def filled(page: Path) -> str:
+    """The page's text with every table that has a result file written anew."""
+
+    def write(match: re.Match[str]) -> str:
+        begin, question, label, end = match.groups()
+        result = newest(question or page.parent.name, label or "")
+        return match[0] if result is None else f"{begin}\n{table(result)}\n\n{end}"
+
+    return MARK.sub(write, page.read_text())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing, fail if a table is out of date")
     args = parser.parse_args()
-    pages: dict[Path, str] = {}
-    for readme in sorted(HERE.glob("*/README.md")):
-        result = newest(readme.parent.name)
-        if result is not None and BEGIN in readme.read_text():
-            pages[readme] = filled(readme.read_text(), table(result))
-    front = HERE.parent / "README.md"
-    shown = {heading: newest(question) for question, heading in FRONT.items()}
-    parts = [f"### {heading}\n\n{table(result)}" for heading, result in shown.items() if result is not None]
-    if parts:
-        pages[front] = filled(front.read_text(), "\n\n".join(parts))
-    stale = [path for path, text in pages.items() if path.read_text() != text]
+    pages = [HERE.parent / "README.md", *sorted(HERE.glob("*/README.md"))]
+    stale = {page: text for page in pages if (text := filled(page)) != page.read_text()}
+    names = [str(page.relative_to(HERE.parent)) for page in stale]
     if args.check:
-        sys.exit(f"out of date, run `make tables`: {[str(p.relative_to(HERE.parent)) for p in stale]}" if stale else 0)
-    for path in stale:
-        path.write_text(pages[path])
-        print(f"wrote {path.relative_to(HERE.parent)}")
+        sys.exit(f"out of date, run `make tables`: {', '.join(names)}" if stale else 0)
+    for page, text in stale.items():
+        page.write_text(text)
+    print("wrote", ", ".join(names) or "nothing: all tables are up to date")
 
 
 if __name__ == "__main__":

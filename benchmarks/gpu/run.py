@@ -162,7 +162,7 @@ def main() -> None:
                 rows.append(row)
                 print(f"    {row['metric']:9} {row['value']:9.5f} {row['ratio']:6.2f}× {row['peer']}", flush=True)
             # after every case: a run that is cut short keeps what it has
-            path = write_results("gpu", rows, sys.argv, args.out)
+            path = write_results("gpu", rows, sys.argv, folder=args.out)
     print(path)
 
 

@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 import time
+import warnings
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -154,6 +155,7 @@ def main() -> None:
     settings, size = (FULL, "full") if args.full else (SMOKE, "smoke") if args.smoke else (Settings(), "quick")
     folder = args.folder or Path("runs") / f"quickstart-{size}"
     begin = time.perf_counter()
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")  # peft uses an old name of theirs
 
     base, source = fetch(SMOLLM2)
     print(f"language model: SmolLM2-135M-Instruct, from {source}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch_geometric.transforms as T
@@ -20,36 +21,51 @@ from transformers import AutoModelForCausalLM
 from benchmarks.common import interleaved, write_results
 from pyg_textgraph.data import TextAttributedData
 from pyg_textgraph.nn import GTLM
+from pyg_textgraph.nn.bias import BIASES
 from pyg_textgraph.pretrained import SMOLLM2, fetch
 from pyg_textgraph.transforms import AddMagneticLaplacian, AddRRWP, AddSPD
 
-SHAPES = {"gtlm nodes=61 tokens=976": (1, 61, 16), "gtlm graphs=4 nodes=31 tokens=1984": (4, 31, 16)}
 
+@dataclass(frozen=True)
+class Case:
+    """Graphs of one size: random trees with ``extra`` more edges a node; the last two tokens of targets supervised."""
 
-def text_graphs(graphs: int, nodes: int, tokens: int) -> Batch:
-    """Random trees with as many extra edges, 16 tokens a node, the last two of the target supervised."""
-    generator = torch.Generator().manual_seed(0)
-    transform = T.Compose([AddSPD(8), AddRRWP(16), AddMagneticLaplacian(q=0.25)])
-    data = []
-    for _ in range(graphs):
+    name: str
+    graphs: int
+    nodes: int
+    tokens: int
+    k_hop: int | None = None
+    extra: float = 1.0
+
+    def batch(self) -> Batch:
+        generator = torch.Generator().manual_seed(0)
+        transform = T.Compose(
+            [AddSPD(8, k_hop=self.k_hop), AddRRWP(16, k_hop=self.k_hop), AddMagneticLaplacian(q=0.25)]
+        )
+        return Batch.from_data_list([transform(self._graph(generator)) for _ in range(self.graphs)])
+
+    def _graph(self, generator: torch.Generator) -> TextAttributedData:
+        nodes, tokens = self.nodes, self.tokens
         child = torch.arange(1, nodes)
         parent = (torch.rand(nodes - 1, generator=generator) * child).long()
-        extra = torch.randint(0, nodes, (2, nodes), generator=generator)
-        labels = torch.full((nodes * tokens,), -100)
+        extra = torch.randint(0, nodes, (2, round(self.extra * nodes)), generator=generator)
         ids = torch.randint(10, 1000, (nodes * tokens,), generator=generator)
+        labels = torch.full((nodes * tokens,), -100)
         labels[tokens - 2 : tokens] = ids[tokens - 2 : tokens]
-        data.append(
-            transform(
-                TextAttributedData(
-                    edge_index=torch.cat([torch.stack([child, parent]), extra], 1),
-                    input_ids=ids,
-                    num_tokens=torch.full((nodes,), tokens),
-                    labels=labels,
-                    target=0,
-                )
-            )
+        return TextAttributedData(
+            edge_index=torch.cat([torch.stack([child, parent]), extra], 1),
+            input_ids=ids,
+            num_tokens=torch.full((nodes,), tokens),
+            labels=labels,
+            target=0,
         )
-    return Batch.from_data_list(data)
+
+
+CASES = (
+    Case("gtlm nodes=61 tokens=976", 1, 61, 16),
+    Case("gtlm graphs=4 nodes=31 tokens=1984", 4, 31, 16),
+    Case("khop k=2 nodes=256 tokens=4096", 1, 256, 16, k_hop=2, extra=0.25),
+)
 
 
 def lora() -> LoraConfig:
@@ -85,24 +101,23 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     name, source = fetch(SMOLLM2)
     plain = get_peft_model(AutoModelForCausalLM.from_pretrained(name, dtype=torch.bfloat16), lora()).train()
-    ours = GTLM.from_pretrained(name, lora=lora(), dtype=torch.bfloat16).train()
-    without = GTLM.from_pretrained(name, lora=lora(), dtype=torch.bfloat16, biases=()).train()
     rows = []
-    for case, shape in SHAPES.items():
-        batch = text_graphs(*shape)
-        seconds = interleaved(
-            {
-                "plain": plain_step(plain, batch),
-                "gtlm": step(ours, lambda batch=batch: ours(batch).loss),
-                "no bias": step(without, lambda batch=batch: without(batch).loss),
-            },
-            args.repeats,
-        )
-        for label, ours_seconds in ((case, seconds["gtlm"]), (f"no bias {case[5:]}", seconds["no bias"])):
-            rows.append({"case": f"{label} bfloat16 forward+backward", "metric": "seconds", "value": ours_seconds,
+    for case in CASES:
+        batch = case.batch()
+        models = {
+            label: GTLM.from_pretrained(
+                name, lora=lora(), dtype=torch.bfloat16, k_hop=case.k_hop, biases=biases
+            ).train()
+            for label, biases in ((case.name, BIASES), (f"no bias {case.name.split(' ', 1)[1]}", ()))
+        }
+        steps = {label: step(model, lambda m=model, b=batch: m(b).loss) for label, model in models.items()}
+        seconds = interleaved({"plain": plain_step(plain, batch)} | steps, args.repeats)
+        for label in models:
+            rows.append({"case": f"{label} bfloat16 forward+backward", "metric": "seconds", "value": seconds[label],
                          "peer": "plain causal LM (SDPA), same tokens, labels and LoRA", "peer_value": seconds["plain"],
-                         "ratio": ours_seconds / seconds["plain"], "threads": args.threads,
+                         "ratio": seconds[label] / seconds["plain"], "threads": args.threads,
                          "repeats": args.repeats, "weights": source})  # fmt: skip
+            print(f"{label}: {rows[-1]['ratio']:.3f}", flush=True)
     write_results("step_cost", rows, sys.argv)
 
 

@@ -1,5 +1,6 @@
 """Text-attributed graphs."""
 
+from pyg_textgraph.datasets.text_graph_folder import TextGraphFolder
 from pyg_textgraph.datasets.wordnet import WordNet, WordNetVerbs
 
-__all__ = ["WordNet", "WordNetVerbs"]
+__all__ = ["TextGraphFolder", "WordNet", "WordNetVerbs"]

@@ -12,13 +12,13 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.nn.dense.linear import Linear
 from torch_geometric.transforms import Compose
 from torch_geometric.typing import Adj
-from torch_geometric.utils import coalesce, is_sparse, to_edge_index
+from torch_geometric.utils import is_sparse, to_edge_index
 
 from pyg_textgraph.data import TokenLayout
 from pyg_textgraph.nn.bias import Flow, GraphBias, GraphBiasConfig, PairFeatures, graph_ptr
 from pyg_textgraph.ops import graph_attention
 from pyg_textgraph.ops.graph_attention import Backend
-from pyg_textgraph.transforms import AddMagneticLaplacian, AddRRWP, AddSPD
+from pyg_textgraph.transforms import AddMagneticLaplacian, AddRRWP, AddSPD, k_hop_pairs
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class GTLMConv(nn.Module):
         config = self.graph_bias.config
         pairs = None
         if self.k_hop is not None:
-            pairs = reachable_pairs(edge_index, int(layout.num_nodes.sum()), self.k_hop)
+            pairs = k_hop_pairs(edge_index, int(layout.num_nodes.sum()), self.k_hop, directed=True)
             pairs = pairs.flip(0) if self.flow == "source_to_target" else pairs
         if not config.biases:
             return GraphStructure(layout, pairs, {})
@@ -235,25 +235,6 @@ class GTLMConv(nn.Module):
             f"{self.__class__.__name__}({self.in_channels}, {self.out_channels}, heads={self.heads}, "
             f"k_hop={self.k_hop}, biases={biases})"
         )
-
-
-def reachable_pairs(edge_index: Tensor, num_nodes: int, k: int) -> Tensor:
-    """Ordered pairs of different nodes with a path of at most ``k`` edges from the first to the second.
-
-    Shapes:
-        - **edge_index** (2, E); **returns** (2, P), row 0 = from, row 1 = to, sorted by from, then to
-    """
-    source, target = coalesce(edge_index, num_nodes=num_nodes)
-    degree = torch.bincount(source, minlength=num_nodes)
-    start = degree.cumsum(0) - degree
-    pairs = torch.arange(num_nodes, device=edge_index.device).expand(2, -1)
-    for _ in range(k):
-        count = degree[pairs[1]]
-        path = torch.repeat_interleave(count)  # [paths with one more edge] which pair is extended
-        edge = torch.arange(path.numel(), device=path.device) + (start[pairs[1]] - count.cumsum(0) + count)[path]
-        pairs = torch.cat([pairs, torch.stack([pairs[0, path], target[edge]])], dim=1)
-        pairs = coalesce(pairs, num_nodes=num_nodes)
-    return pairs[:, pairs[0] != pairs[1]]
 
 
 def _layout(

@@ -66,7 +66,7 @@ def sample_egos(
     groups = np.split(targets, np.flatnonzero(np.diff(work)) + 1)
     out, places, egos = [], 0, 0
     for group in groups:
-        ego, node = _nearest(graph, group, _stream_keys(seed, epoch, group), num_neighbors, num_hops)
+        ego, node = _nearest(graph, group, stream_keys(seed, epoch, group), num_neighbors, num_hops)
         row, col, edge = _induced(graph, ego, node, group.size)
         out.append((node, ego + egos, row + places, col + places, edge))
         places, egos = places + node.size, egos + group.size
@@ -85,7 +85,8 @@ def splitmix64(key: Keys, index: Keys) -> Keys:
     return x
 
 
-def _stream_keys(seed: int, epoch: int, targets: Ints) -> Keys:
+def stream_keys(seed: int, epoch: int, targets: Ints) -> Keys:
+    """The key of every target's stream of priorities."""
     run = splitmix64(np.array([seed & _LAST], np.uint64), np.array([epoch & _LAST], np.uint64))
     return splitmix64(run, targets.astype(np.uint64))
 

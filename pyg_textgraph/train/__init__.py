@@ -3,6 +3,18 @@
 from pyg_textgraph.train.baselines import majority, neighbour_vote
 from pyg_textgraph.train.config import TrainConfig
 from pyg_textgraph.train.evaluate import class_scores
+from pyg_textgraph.train.links import LinkObjective, LinkTrainer, in_batch_candidates, link_ranks
 from pyg_textgraph.train.trainer import Interrupted, Trainer
 
-__all__ = ["Interrupted", "TrainConfig", "Trainer", "class_scores", "majority", "neighbour_vote"]
+__all__ = [
+    "Interrupted",
+    "LinkObjective",
+    "LinkTrainer",
+    "TrainConfig",
+    "Trainer",
+    "class_scores",
+    "in_batch_candidates",
+    "link_ranks",
+    "majority",
+    "neighbour_vote",
+]

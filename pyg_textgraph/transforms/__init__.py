@@ -5,6 +5,7 @@ from pyg_textgraph.transforms.add_rrwp import AddRRWP
 from pyg_textgraph.transforms.add_spd import AddSPD
 from pyg_textgraph.transforms.ego_text_sampler import EgoTextSampler
 from pyg_textgraph.transforms.incidence_graph import IncidenceGraph
+from pyg_textgraph.transforms.link_split import SplitTextLinks
 from pyg_textgraph.transforms.pairs import k_hop_pairs
 from pyg_textgraph.transforms.tokenize_text import TokenizeText
 
@@ -14,6 +15,7 @@ __all__ = [
     "AddSPD",
     "EgoTextSampler",
     "IncidenceGraph",
+    "SplitTextLinks",
     "TokenizeText",
     "k_hop_pairs",
 ]

@@ -58,8 +58,8 @@ class PairLayout:
                 yield PairBlock(rows, part, (source[part] - rows.start, target[part]))
 
 
-def k_hop_pairs(edge_index: Tensor, num_nodes: int, k: int) -> Tensor:
-    """All ordered pairs of different nodes at most ``k`` hops apart, edge directions ignored.
+def k_hop_pairs(edge_index: Tensor, num_nodes: int, k: int, directed: bool = False) -> Tensor:
+    """All ordered pairs of different nodes at most ``k`` hops apart.
 
     Time and memory follow the number of pairs, not the square of the number of nodes.
 
@@ -67,6 +67,7 @@ def k_hop_pairs(edge_index: Tensor, num_nodes: int, k: int) -> Tensor:
         edge_index: The edges; self-loops and parallel edges change nothing.
         num_nodes: The number of nodes N.
         k: The largest number of hops.
+        directed: Whether hops follow the edges, from the first node to the second; by default they go either way.
 
     Shapes:
         - **edge_index** (2, E)
@@ -81,9 +82,9 @@ def k_hop_pairs(edge_index: Tensor, num_nodes: int, k: int) -> Tensor:
     shape = (num_nodes, num_nodes)
     edges = csr_array((np.ones(len(source), dtype=bool), (source, target)), shape=shape)
     within = eye_array(num_nodes, dtype=bool, format="csr")
-    step = (edges + edges.T + within).tocsr()  # [N, N] bool: products are "or" of "and", counts cannot overflow
+    step = (edges + within if directed else edges + edges.T + within).tocsr()
     for _ in range(k):
-        within = within @ step
+        within = within @ step  # [N, N] bool: products are "or" of "and", counts cannot overflow
     within.sort_indices()
     pairs = np.stack(within.nonzero()).astype(np.int64)
     return torch.from_numpy(pairs[:, pairs[0] != pairs[1]]).to(edge_index.device)

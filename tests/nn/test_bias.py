@@ -59,7 +59,7 @@ def slow_rrwp(module: Any, data: Data) -> Tensor:
 
 
 def slow_magnetic(module: Any, data: Data) -> Tensor:
-    """The kernel of DESIGN §5 in complex numbers, one channel at a time."""
+    """The paper's kernel in complex numbers, one channel at a time."""
     eigvals, v = data.magnetic_eigvals.double(), data.magnetic_eigvecs.to(torch.complex128).view(data.num_nodes, -1)
     ell = module.lin_eigval(eigvals[:, None])
     phi = F.silu(module.lin_filter(torch.cat([ell, ell.mean(0).expand_as(ell)], -1)))  # [M, C]
@@ -87,6 +87,30 @@ def test_matches_the_formulas(biases: tuple[str, ...]) -> None:
     data, bias = graph_of(7), bias_of(biases)
     assert_close(values(bias, data)[0], slow(bias, data))
     assert not torch.allclose(values(bias, data, layer=0), values(bias, data))
+
+
+@pytest.mark.parametrize("groups", [1, 2, 5])
+def test_neighbouring_layers_share_a_magnetic_bias(groups: int) -> None:
+    data, layers = graph_of(6), 5
+    bias = bias_of(num_layers=layers, bias_groups=groups)
+    assert len(bias.groups) == groups
+    for layer in range(layers):
+        modules: Any = bias.layers[layer]
+        shared: Any = bias.groups[layer * groups // layers]
+        parts = (
+            slow_spd(modules["spd"], data),
+            slow_rrwp(modules["rrwp"], data),
+            slow_magnetic(shared["magnetic"], data),
+        )
+        assert_close(values(bias, data, layer)[0], sum(parts).permute(2, 0, 1))
+    alone = bias_of(("magnetic",), num_layers=layers, bias_groups=groups)
+    assert sum(p.numel() for p in alone.parameters()) * layers == groups * sum(
+        p.numel() for p in bias_of(("magnetic",), num_layers=layers).parameters()
+    )
+    assert values(alone, data, 4).shape == (1, 3, 6, 6)
+    values(bias, data).sum().backward()
+    with pytest.raises(ValueError, match="'bias_groups' is 6, expected at most 5"):
+        bias_of(num_layers=layers, bias_groups=6)
 
 
 def test_no_biases() -> None:

@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.testing import assert_close
 from torch_geometric.data import Data
 from torch_geometric.utils import to_networkx
-from transform_graphs import adjacency, graph, graphs, permuted, quick
 
 from pyg_textgraph.transforms import AddMagneticLaplacian
 from pyg_textgraph.transforms.add_magnetic_laplacian import magnetic_laplacian, num_kept
+from tests.transforms.transform_graphs import adjacency, graph, graphs, permuted, quick
 
 POTENTIALS = st.sampled_from([0.0, 0.05, 0.25, 0.5, -0.3])
 

@@ -9,9 +9,9 @@ from torch.testing import assert_close
 from torch_geometric.data import Data
 from torch_geometric.transforms import AddRandomWalkPE
 from torch_geometric.utils import erdos_renyi_graph
-from transform_graphs import adjacency, graph, graphs, permuted, quick
 
 from pyg_textgraph.transforms import AddRRWP, pairs
+from tests.transforms.transform_graphs import adjacency, graph, graphs, permuted, quick
 
 
 def powers(data: Data, walk_length: int, weighted: bool) -> Tensor:

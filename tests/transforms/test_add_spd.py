@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import floyd_warshall
 from torch_geometric.data import Data
 from torch_geometric.utils import erdos_renyi_graph
-from transform_graphs import adjacency, graph, graphs, permuted, quick
 
 from pyg_textgraph.transforms import AddSPD, pairs
+from tests.transforms.transform_graphs import adjacency, graph, graphs, permuted, quick
 
 
 def test_path_by_hand() -> None:

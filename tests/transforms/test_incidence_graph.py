@@ -4,10 +4,10 @@ import torch
 import torch_geometric.transforms as T
 from hypothesis import given
 from torch_geometric.data import Batch, Data
-from transform_graphs import graph, graphs, quick
 
 from pyg_textgraph.data import TextAttributedData
 from pyg_textgraph.transforms import AddMagneticLaplacian, AddRRWP, AddSPD, IncidenceGraph
+from tests.transforms.transform_graphs import graph, graphs, quick
 
 
 def edge_set(data: Data) -> set[tuple[int, int]]:

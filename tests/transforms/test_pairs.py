@@ -9,20 +9,21 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import erdos_renyi_graph
-from transform_graphs import graph, graphs, quick
 
 from pyg_textgraph.transforms import AddRRWP, AddSPD, k_hop_pairs, pairs
+from tests.transforms.transform_graphs import graph, graphs, quick
 
 
+@pytest.mark.parametrize("directed", [False, True])
 @quick
-@given(graphs(), st.integers(0, 3))
-def test_pairs_match_networkx(data: Data, k: int) -> None:
-    peer = nx.Graph()
+@given(data=graphs(), k=st.integers(0, 3))
+def test_pairs_match_networkx(directed: bool, data: Data, k: int) -> None:
+    peer = nx.DiGraph() if directed else nx.Graph()
     peer.add_nodes_from(range(data.num_nodes))
     peer.add_edges_from(data.edge_index.T.tolist())
     hops = nx.all_pairs_shortest_path_length(peer, cutoff=k)
     expected = sorted((u, v) for u, near in hops for v in near if u != v)
-    actual = k_hop_pairs(data.edge_index, data.num_nodes, k)
+    actual = k_hop_pairs(data.edge_index, data.num_nodes, k, directed)
     assert actual.dtype == torch.long
     assert actual.shape == (2, len(expected))
     assert list(map(tuple, actual.T.tolist())) == expected

@@ -14,9 +14,9 @@ from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.loader import DataLoader
 from torch_geometric.typing import SparseTensor
-from transform_graphs import graph
 
 from pyg_textgraph.transforms import AddMagneticLaplacian, AddRRWP, AddSPD, IncidenceGraph
+from tests.transforms.transform_graphs import graph
 
 MAGNETIC = ("magnetic_eigvals", "magnetic_eigvecs", "magnetic_num_eigvals")
 PAIRWISE = [AddSPD(), AddRRWP(5), AddMagneticLaplacian()]

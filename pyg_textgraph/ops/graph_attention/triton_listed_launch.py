@@ -29,7 +29,7 @@ def listed_blocks(kernel: str, dtype: torch.dtype, channels: int) -> Blocks:
     return {
         "forward": (Blocks(64, 64), Blocks(64, 32), Blocks(64, 32, 8)),
         "query": (Blocks(64, 32), Blocks(64, 32, 8), Blocks(32, 32, 8)),
-        "key": (Blocks(32, 64), Blocks(32, 32), Blocks(32, 32, 8)),
+        "key": (Blocks(32, 64, 8), Blocks(32, 32), Blocks(32, 32, 8)),
     }[kernel][wide]
 
 

@@ -63,12 +63,12 @@ AttentionInterface.register(IMPLEMENTATION, attention_function)
 
 @dataclass
 class PackedContext:
-    """Attention over packed text graphs; keeps keys and values in ``kept`` when that is a list."""
+    """Attention over packed text graphs, of all nodes or of listed **pairs** (2, P); fills ``kept`` if it is there."""
 
     layout: TokenLayout
     graph_bias: GraphBias
     inputs: dict[str, Any]
-    visible: Tensor | None = None
+    pairs: Tensor | None = None
     backend: Backend = "auto"
     kept: dict[int, tuple[Tensor, Tensor]] | None = None
 
@@ -88,9 +88,36 @@ class PackedContext:
         bias = self.graph_bias(layer, self.inputs)
         out = graph_attention(
             q, k, v, self.layout, bias,
-            visible=self.visible, scale=scale, softcap=softcap, window=window, backend=self.backend,
+            pairs=self.pairs, scale=scale, softcap=softcap, window=window, backend=self.backend,
         )  # fmt: skip
         return out[None]
+
+    def rows_of(self, nodes: Tensor, layer: int) -> Tensor | None:
+        """The bias of one node per graph on all nodes of its graph. Shapes: **nodes** (B,); **returns** (B, H, N)."""
+        bias = self.graph_bias(layer, self.inputs)
+        graph = torch.arange(nodes.numel(), device=nodes.device)
+        if bias is None or self.pairs is None:
+            return None if bias is None else bias[graph, :, nodes]
+        listed, of, key = self._listed(nodes)
+        rows = bias.new_zeros(nodes.numel(), int(self.layout.num_nodes.max()), bias.size(0))
+        return rows.index_put((of, key), bias[:, listed].T).transpose(1, 2)
+
+    def seen_by(self, nodes: Tensor) -> Tensor | None:
+        """What one node per graph sees of its graph, itself aside; None = all. Shapes: **returns** (B, N) bool."""
+        if self.pairs is None:
+            return None
+        _, of, key = self._listed(nodes)
+        seen = torch.zeros(nodes.numel(), int(self.layout.num_nodes.max()), dtype=torch.bool, device=nodes.device)
+        seen[of, key] = True
+        return seen
+
+    def _listed(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The pairs whose query is one of the nodes: their places, graphs, and keys within the graph."""
+        assert self.pairs is not None
+        start = self.layout.num_nodes.cumsum(0) - self.layout.num_nodes
+        graph = torch.repeat_interleave(self.layout.num_nodes)[self.pairs[0]]  # [P]
+        listed = (self.pairs[0] == (start + nodes)[graph]).nonzero().view(-1)
+        return listed, graph[listed], self.pairs[1, listed] - start[graph[listed]]
 
 
 @dataclass

@@ -44,9 +44,9 @@ class DecodeContext:
         self.key_position = rows(layout.position, 0)
         self.key_inside = rows(torch.ones_like(layout.is_target), 0)
         self.size = size
-        graph = torch.arange(len(size), device=self.target.device)[:, None]
-        if self.prefix.visible is not None:
-            self.key_inside &= self.prefix.visible[graph, self.target[:, None], self.key_node] | self.in_target
+        seen = self.prefix.seen_by(self.target)
+        if seen is not None:
+            self.key_inside &= seen.gather(1, self.key_node) | self.in_target
         self._padded: dict[int, tuple[Tensor, Tensor]] = {}
 
     @property
@@ -84,10 +84,9 @@ class DecodeContext:
         if softcap is not None:
             score = softcap * torch.tanh(score / softcap)
         past = past_k.size(2)
-        bias = self.prefix.graph_bias(layer, self.prefix.inputs)
-        if bias is not None:
-            graph = torch.arange(b, device=q.device)[:, None]
-            row = bias[graph, :, self.target[:, None], self.key_node].transpose(1, 2)  # [B, H, P]
+        rows = self.prefix.rows_of(self.target, layer)
+        if rows is not None:
+            row = rows.gather(2, self.key_node[:, None].expand(-1, h, -1))  # [B, H, P]
             score[..., :past] += row.masked_fill(self.in_target[:, None], 0)[:, :, None]
         score = score.masked_fill(~self._visible(window)[:, None], -torch.inf)
         weight = score.softmax(-1).to(v.dtype).view(*grouped.shape[:3], -1)

@@ -17,13 +17,13 @@ from torch_geometric.data import Batch, Data
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
-from pyg_textgraph.data import TokenLayout, answer_ids
+from pyg_textgraph.data import TextAttributedData, TokenLayout, answer_ids
 from pyg_textgraph.nn.bias import GraphBias, PairFeatures
 from pyg_textgraph.nn.models.gtlm import storage
 from pyg_textgraph.nn.models.gtlm.attention import AttentionContext, PackedContext, install
 from pyg_textgraph.nn.models.gtlm.config import GTLMConfig
 from pyg_textgraph.nn.models.gtlm.decoding import DecodeContext, branches
-from pyg_textgraph.nn.models.gtlm.visibility import hop_visibility
+from pyg_textgraph.nn.models.gtlm.visibility import visible_pairs
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -157,7 +157,9 @@ class GTLM(nn.Module):
 
     def gradient_checkpointing_enable(self, **kwargs: Any) -> None:
         """Computes activations again in backward, as on any Hugging Face model."""
-        self.base_model.gradient_checkpointing_enable(**kwargs)
+        # transformers 5.24 renames it
+        renamed = getattr(self.base_model, "activation_checkpointing_enable", None)
+        (renamed or self.base_model.gradient_checkpointing_enable)(**kwargs)
         self.base_model.enable_input_require_grads()
 
     def forward(self, batch: Data, logits: Literal["supervised", "all"] = "supervised") -> GTLMOutput:
@@ -166,8 +168,8 @@ class GTLM(nn.Module):
         Args:
             batch: A :class:`~pyg_textgraph.data.TextAttributedData` or a PyG batch of them, with the features that the
                 enabled biases need.
-            logits: ``"supervised"`` computes logits only where a supervised token is predicted (without any: at the last
-                token of each graph, and there is no loss), ``"all"`` at every token in packed order.
+            logits: ``"supervised"`` computes logits only where a supervised token is predicted (without any: at the
+                last token of each graph, and there is no loss), ``"all"`` at every token in packed order.
 
         Raises:
             ValueError: If a feature is missing, a token or position is out of range, or the first token of a target is
@@ -192,11 +194,13 @@ class GTLM(nn.Module):
     def _context(self, batch: Data, layout: TokenLayout) -> PackedContext:
         if layout.num_tokens == 0:
             raise ValueError("GTLM: the batch has no tokens")
+        if isinstance(batch, TextAttributedData):
+            batch.validate()
         self._check_position(int(layout.position.max()))
-        features = PairFeatures.from_batch(batch, self.config.biases)
         k_hop = self.config.k_hop
-        visible = None if k_hop is None else hop_visibility(batch, k_hop, self.config.through_target)
-        return PackedContext(layout, self.graph_bias, self.graph_bias.prepare(features), visible, self.config.backend)
+        pairs = None if k_hop is None else visible_pairs(batch, k_hop, self.config.through_target)
+        features = PairFeatures.from_batch(batch, self.config.biases, pairs=pairs)
+        return PackedContext(layout, self.graph_bias, self.graph_bias.prepare(features), pairs, self.config.backend)
 
     def _read(self, batch: Data, layout: TokenLayout, at: Tensor, context: PackedContext | None = None) -> Tensor:
         """The logits at some packed places. Shapes: **at** (S,); **returns** (S, V)."""

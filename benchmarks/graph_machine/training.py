@@ -1,0 +1,175 @@
+"""The training loop of the Graph Machine's benchmarks: the published recipe, resumable, alone or under torchrun."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from pyg_textgraph.nn import GraphMachineConfig, GraphMachineLM
+from pyg_textgraph.train.checkpoint import load_checkpoint, load_trained, save_checkpoint, trained_parameters
+
+Batch = tuple[Tensor, Tensor]
+"""Token ids and labels (b, n), −100 where nothing is predicted."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The paper's, but for the number of steps (GM-2, arXiv 2609.02881, section 4)."""
+
+    steps: int
+    learning_rate: float = 1e-3
+    warmup: int = 1000
+    betas: tuple[float, float] = (0.9, 0.95)
+    weight_decay: float = 0.1
+    clip: float = 1.0
+    bfloat16: bool = False
+    save_every: int = 50
+
+    def rate(self, step: int) -> float:
+        """Linear warm-up, then linear decay to zero."""
+        return min((step + 1) / self.warmup, (self.steps - step) / max(1, self.steps - self.warmup))
+
+
+def add_recipe(parser: argparse.ArgumentParser, steps: int, warmup: int, learning_rate: float = 1e-3) -> None:
+    """Command-line arguments of a run."""
+    parser.add_argument("--folder", type=Path, required=True, help="checkpoint and report; an old run there goes on")
+    parser.add_argument("--steps", type=int, default=steps)
+    parser.add_argument("--warmup", type=int, default=warmup)
+    parser.add_argument("--learning-rate", type=float, default=learning_rate)
+    parser.add_argument("--seed", type=int, default=0, help="of the weights; the data's order is always the same")
+    parser.add_argument("--bfloat16", action=argparse.BooleanOptionalAction, default=torch.cuda.is_available())
+    parser.add_argument("--checkpointing", action="store_true", help="recompute activations")
+
+
+def recipe_of(args: argparse.Namespace) -> Recipe:
+    return Recipe(args.steps, args.learning_rate, args.warmup, bfloat16=args.bfloat16)
+
+
+def new_model(config: GraphMachineConfig, args: argparse.Namespace) -> GraphMachineLM:
+    """Weights that depend on the seed alone."""
+    torch.manual_seed(args.seed)
+    model = GraphMachineLM(config)
+    if args.checkpointing:
+        model.gradient_checkpointing_enable()
+    return model
+
+
+def write_report(metric: str, model: GraphMachineLM, outcome: dict[str, Any], args: argparse.Namespace) -> None:
+    """``report.json`` of a finished run, which results.py reads; only the first process writes."""
+    if not is_first_process():
+        return
+    report = {
+        "variant": args.variant,
+        "seed": args.seed,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "steps": args.steps,
+        metric: outcome["measured"],
+        "seconds": round(outcome["seconds"], 1),
+        "tokens_per_second": round(outcome["tokens_per_second"]),
+        "arguments": {name: str(value) for name, value in vars(args).items()},
+    }
+    (args.folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+    tqdm.write(json.dumps(report))
+
+
+def is_first_process() -> bool:
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def start_processes() -> tuple[int, int, torch.device]:
+    """Rank, world size and device; joins the group that torchrun started."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    cuda = torch.cuda.is_available()
+    if world > 1:
+        dist.init_process_group("nccl" if cuda else "gloo")
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    return int(os.environ.get("RANK", "0")), world, torch.device("cuda", local) if cuda else torch.device("cpu")
+
+
+def optimizer_of(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
+    """AdamW without decay on one-dimensional parameters."""
+    groups = [
+        {"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": recipe.weight_decay},
+        {"params": [p for p in model.parameters() if p.dim() <= 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=recipe.betas)
+
+
+def fit(
+    model: GraphMachineLM,
+    batch_of: Callable[[int], Batch],
+    evaluate: Callable[[GraphMachineLM], Any],
+    recipe: Recipe,
+    folder: Path,
+    fractions: tuple[float, ...] = (0.25, 0.5, 0.75, 1.0),
+) -> dict[str, Any]:
+    """Trains, and evaluates after the given fractions of all steps.
+
+    Everything random is a function of the step, so a run that was stopped and started again is the same run.
+
+    Args:
+        model: Freshly initialized.
+        batch_of: The batch of a step; processes share it evenly.
+        evaluate: What is measured.
+        recipe: How to train.
+        folder: Where the checkpoint lives.
+        fractions: When to evaluate.
+
+    Returns:
+        The measurements by fraction, ``"25%"`` …, and training seconds and tokens per second of all processes.
+    """
+    rank, world, device = start_processes()
+    if batch_of(0)[0].size(0) % world:
+        raise ValueError(f"training: a batch of {batch_of(0)[0].size(0)} does not divide among {world} processes")
+    model.to(device)
+    optimizer = optimizer_of(model, recipe)
+    step, seconds, measured = 0, 0.0, {}
+    if (folder / "checkpoint").exists() or (folder / "checkpoint.old").exists():
+        parameters, state = load_checkpoint(folder / "checkpoint")
+        with torch.no_grad():
+            load_trained(model, parameters)
+        optimizer.load_state_dict(state["optimizer"])
+        step, seconds, measured = state["step"], state["seconds"], state["measured"]
+    runner = nn.parallel.DistributedDataParallel(model) if world > 1 else model
+    points = {max(1, round(fraction * recipe.steps)): f"{fraction:.0%}" for fraction in fractions}
+    tokens = batch_of(0)[0].numel()
+    bar = tqdm(total=recipe.steps, initial=step, disable=rank > 0, smoothing=0.05)
+    while step < recipe.steps:
+        begin = time.perf_counter()
+        for group in optimizer.param_groups:
+            group["lr"] = recipe.learning_rate * recipe.rate(step)
+        model.train()
+        ids, labels = (t.tensor_split(world)[rank].to(device) for t in batch_of(step))
+        with torch.autocast(device.type, torch.bfloat16, enabled=recipe.bfloat16):
+            loss = runner(input_ids=ids, labels=labels).loss
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
+        optimizer.step()
+        optimizer.zero_grad()
+        step += 1
+        value = loss.item()
+        if value != value:
+            raise FloatingPointError(f"the loss is not a number at step {step}; the last checkpoint is in {folder}")
+        seconds += time.perf_counter() - begin
+        bar.set_postfix_str(f"loss {value:.3f}, {tokens / (time.perf_counter() - begin):.0f} tokens/s", refresh=False)
+        bar.update()
+        if step in points and rank == 0:
+            measured[points[step]] = evaluate(model.eval())
+        if (step % recipe.save_every == 0 or step in points) and rank == 0:
+            state = {"optimizer": optimizer.state_dict(), "step": step, "seconds": seconds, "measured": measured}
+            save_checkpoint(folder / "checkpoint", trained_parameters(model), state)
+    bar.close()
+    if world > 1:
+        dist.destroy_process_group()
+    return {"measured": measured, "seconds": seconds, "tokens_per_second": tokens * recipe.steps / seconds}

@@ -1,0 +1,50 @@
+"""Attend along weighted pointers."""
+
+from typing import Literal
+
+from torch import Tensor
+
+from pyg_textgraph.ops.edge_attention.blocked import edge_attention_blocked
+from pyg_textgraph.ops.edge_attention.reference import edge_attention_reference
+
+__all__ = ["edge_attention"]
+
+
+def edge_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    index: Tensor,
+    weight: Tensor,
+    node_temperature: Tensor,
+    edge_temperature: Tensor,
+    *,
+    backend: Literal["auto", "reference", "blocked"] = "auto",
+) -> tuple[Tensor, Tensor]:
+    r"""Attention of every token to the s tokens its group's pointers name (GM-2, arXiv 2609.02881).
+
+    Scores are ``τ_node q·k/√d + τ_edge log w``. An empty slot (weight 0) gets no attention; a token without any pointer
+    gets a zero output.
+
+    Args:
+        q: (\*, n, h, d).
+        k: (\*, N, g, d), with h a multiple of g; heads ``i·h/g … (i+1)·h/g − 1`` share group i.
+        v: (\*, N, g, d).
+        index: (\*, n, g, s), which of the N tokens.
+        weight: (\*, n, g, s), non-negative.
+        node_temperature: (\*, n, h).
+        edge_temperature: (\*, n, g).
+
+    Shapes:
+        - **returns** output (\*, n, h, d) and attention (\*, n, h, s), both differentiable
+
+    Raises:
+        ValueError: If the heads are not a multiple of the groups, or the pointers have other groups than the keys.
+    """
+    if q.size(-2) % k.size(-2) or index.size(-2) != k.size(-2):
+        raise ValueError(
+            f"edge_attention: {q.size(-2)} heads, {k.size(-2)} key groups and {index.size(-2)} pointer groups "
+            "do not match"
+        )
+    attend = edge_attention_reference if backend == "reference" else edge_attention_blocked
+    return attend(q, k, v, index, weight, node_temperature, edge_temperature)

@@ -1,0 +1,36 @@
+"""Keep the heaviest pointers of a list."""
+
+from typing import Literal
+
+from torch import Tensor
+
+from pyg_textgraph.ops.sparsify.blocked import sparsify_blocked
+from pyg_textgraph.ops.sparsify.reference import sparsify_reference, temper
+
+__all__ = ["sparsify", "temper"]
+
+
+def sparsify(
+    index: Tensor, weight: Tensor, s: int, *, backend: Literal["auto", "reference", "blocked"] = "auto"
+) -> tuple[Tensor, Tensor]:
+    r"""Merges equal indices, keeps the s heaviest and lets their weights sum to one (GM-2, arXiv 2609.02881).
+
+    The gradient passes through the kept weights only. An all-zero row stays zero.
+
+    Example:
+        >>> sparsify(torch.tensor([0, 3, 2, 3]), torch.tensor([0.2, 0.3, 0.4, 0.1]), s=2)
+        (tensor([3, 2]), tensor([0.5000, 0.5000]))
+
+    Shapes:
+        - **index** (\*, m), any integer type; **weight** (\*, m), non-negative
+        - **returns** index and weight (\*, s), heaviest first, ties by first position;
+          an empty slot is index 0, weight 0
+
+    Raises:
+        ValueError: If the shapes differ or s is not positive.
+    """
+    if index.shape != weight.shape:
+        raise ValueError(f"sparsify: 'index' is {tuple(index.shape)} but 'weight' is {tuple(weight.shape)}")
+    if s < 1:
+        raise ValueError(f"sparsify: 's' is {s}, but at least one pointer must be kept")
+    return (sparsify_reference if backend == "reference" else sparsify_blocked)(index, weight, s)

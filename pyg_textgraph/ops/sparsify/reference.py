@@ -1,0 +1,39 @@
+"""What it means to keep the heaviest pointers of a list."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def sparsify_reference(index: Tensor, weight: Tensor, s: int) -> tuple[Tensor, Tensor]:
+    """Merges equal indices, keeps the s heaviest and lets their weights sum to one.
+
+    Shapes:
+        - **index**, **weight** (\\*, m)
+        - **returns** index and weight (\\*, s), heaviest first, ties by first position;
+          an empty slot is index 0, weight 0
+    """
+    same = index.unsqueeze(-1) == index.unsqueeze(-2)  # [*, m, m]
+    first = ~same.tril(-1).any(-1)  # [*, m], the first of its index
+    merged = (same * weight.unsqueeze(-2)).sum(-1) * first
+    order = merged.argsort(dim=-1, descending=True, stable=True)[..., :s]
+    kept = merged.gather(-1, order)
+    empty = kept == 0
+    index, kept = index.gather(-1, order).masked_fill(empty, 0), kept.masked_fill(empty, 0)
+    kept = kept / kept.sum(-1, keepdim=True).clamp(min=1e-8)
+    missing = (0, s - order.size(-1))
+    return F.pad(index, missing), F.pad(kept, missing)
+
+
+def temper(weight: Tensor, temperature: Tensor) -> Tensor:
+    r"""Sharpens or flattens weights, :math:`T_\tau(a) = a^\tau / \sum a^\tau`; zeros stay zero (arXiv 2609.02881).
+
+    Shapes:
+        - **weight** (\\*, m), **temperature** (\\*)
+        - **returns** (\\*, m), which sums to one unless all weights are zero
+    """
+    empty = weight <= 0
+    log = weight.masked_fill(empty, 1).log() * temperature.unsqueeze(-1)
+    largest = log.detach().masked_fill(empty, torch.finfo(log.dtype).min).amax(-1, keepdim=True)
+    power = (log - largest).masked_fill(empty, -torch.inf).exp()
+    return power / power.sum(-1, keepdim=True).clamp(min=1)  # the largest power is 1, so only empty rows are clamped

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.data.datapipes import functional_transform
+from torch_geometric.transforms import BaseTransform
+
+
+@functional_transform("split_text_links")
+class SplitTextLinks(BaseTransform):
+    r"""Splits a graph's links for link prediction without leakage (functional name: :obj:`split_text_links`).
+
+    A *link* is a pair of different nodes with an edge in at least one direction; it is split as a whole, reverse and
+    parallel edges with it. In each of the three graphs ``edge_index`` holds the edges that may be used, and
+    ``edge_label_index`` one column per link to be predicted, as the first of its edges points. Training links are
+    among the training graph's edges: exclude each from its own prediction
+    (:func:`~pyg_textgraph.sampling.sample_neighbors`). Validation sees training edges, test those of both.
+
+    Args:
+        num_val: Number of validation links, or their share.
+        num_test: Number of test links, or their share.
+        seed: Of the split.
+
+    Shapes:
+        - **data.edge_label_index** (2, M); edge attributes are cut to the edges that are left
+
+    Raises:
+        ValueError: If there are not enough links.
+    """
+
+    def __init__(self, num_val: int | float = 0.1, num_test: int | float = 0.1, seed: int = 0) -> None:
+        self.num_val, self.num_test, self.seed = num_val, num_test, seed
+
+    def forward(self, data: Data) -> tuple[Data, Data, Data]:
+        if data.edge_index is None:
+            raise ValueError("SplitTextLinks: the graph has no 'edge_index'")
+        first, link = unique_links(data.edge_index, int(data.num_nodes or 0))
+        total = first.numel()
+        num_val, num_test = (round(n * total) if isinstance(n, float) else n for n in (self.num_val, self.num_test))
+        if num_val < 0 or num_test < 0 or num_val + num_test > total:
+            raise ValueError(f"SplitTextLinks: {num_val} + {num_test} links are asked for but the graph has {total}")
+        order = torch.randperm(total, generator=torch.Generator().manual_seed(self.seed))
+        part = torch.zeros(total, dtype=torch.long)  # 0 train, 1 validation, 2 test
+        part[order[:num_val]] = 1
+        part[order[num_val : num_val + num_test]] = 2
+        # a self-loop is no link: it stays in all three graphs
+        edge_part = torch.where(link < 0, 0, part[link])
+        train, val, test = (
+            self._graph(data, edge_part < max(1, i), data.edge_index[:, first[part == i]]) for i in range(3)
+        )
+        return train, val, test
+
+    @staticmethod
+    def _graph(data: Data, keep: Tensor, links: Tensor) -> Data:
+        out = copy.copy(data)
+        for key, value in data.to_dict().items():
+            if key == "edge_index":
+                out.edge_index = value[:, keep]
+            elif data.is_edge_attr(key):
+                if isinstance(value, Tensor):
+                    out[key] = value[keep]
+                else:
+                    out[key] = [x for x, kept in zip(value, keep.tolist(), strict=True) if kept]
+        out.edge_label_index = links
+        return out
+
+    def __repr__(self) -> str:
+        return f"{self.__class__.__name__}(num_val={self.num_val}, num_test={self.num_test}, seed={self.seed})"
+
+
+def unique_links(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
+    """The links of a graph, numbered by their smaller and larger node.
+
+    Shapes:
+        - **edge_index** (2, E)
+        - **returns** the first edge of each link (M,), and each edge's link (E,), −1 for a self-loop
+    """
+    low, high = edge_index.amin(0), edge_index.amax(0)
+    proper = (low != high).nonzero().view(-1)
+    _, inverse = (low * num_nodes + high)[proper].unique(return_inverse=True)
+    total = int(inverse.max()) + 1 if inverse.numel() else 0
+    first = torch.full((total,), edge_index.size(1)).scatter_reduce(0, inverse, proper, "amin")
+    return first, torch.full((edge_index.size(1),), -1).index_put((proper,), inverse)

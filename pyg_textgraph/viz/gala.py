@@ -1,0 +1,75 @@
+"""Figures of graph-aligned attention: retention, attention against distance, ranks, accuracy against time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from pyg_textgraph.nn.gala import HeadStrengths, rope_mean_cosine, rope_retention
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def plot_retention(ax: Axes, base: float, dim: int = 64, longest: float = 1e5) -> None:
+    """Retention of rotary positions over distance: a head of ``dim`` channels, the exact curve and its envelope."""
+    delta = torch.logspace(0, torch.tensor(longest).log10().item(), 400, dtype=torch.double)
+    ax.plot(delta, rope_mean_cosine(delta, base, dim), color="0.7", linewidth=0.8, label=f"{dim} channels")
+    ax.plot(delta, rope_retention(delta, base), label="exact")
+    ax.plot(delta, rope_retention(delta, base, envelope=True), linestyle="--", label="envelope")
+    ax.set(xscale="log", xlabel="distance in tokens", ylabel="retention", title=f"base {base:g}")
+    ax.legend()
+
+
+def plot_against_gap(ax: Axes, gap: Tensor, value: Tensor, label: str, bins: int = 12) -> None:
+    """Mean of a value of node pairs against their distance in the prompt, in bins of equal size.
+
+    Shapes:
+        - **gap**, **value** (P,)
+    """
+    order = gap.argsort()
+    parts = [part for part in order.tensor_split(bins) if part.numel()]
+    mean = torch.stack([value[part].mean() for part in parts])
+    error = torch.stack([value[part].std(correction=0) / part.numel() ** 0.5 for part in parts])
+    middle = torch.stack([gap[part].float().mean() for part in parts])
+    line = ax.plot(middle, mean, marker="o", markersize=3, label=label)[0]
+    ax.fill_between(middle, mean - error, mean + error, alpha=0.2, color=line.get_color())
+    ax.set(xlabel="tokens between the nodes", ylabel="attention score")
+    ax.legend()
+
+
+def plot_rank_by_distance(ax: Axes, ranks: Mapping[str, Mapping[int, Sequence[float]]]) -> None:
+    """Mean rank of nodes against their distance from the ego in hops, one line per group such as "correct"."""
+    for name, by_hop in ranks.items():
+        hops = sorted(by_hop)
+        rows = [torch.tensor(by_hop[hop], dtype=torch.double) for hop in hops]
+        error = [float(row.std(correction=0) / row.numel() ** 0.5) for row in rows]
+        ax.errorbar(hops, [float(row.mean()) for row in rows], yerr=error, marker="o", capsize=3, label=name)
+    ax.set(xlabel="hops from the ego", ylabel="mean token rank (0 is best)")
+    ax.legend()
+
+
+def plot_rank_change(ax: Axes, changes: Mapping[str, Sequence[float]]) -> None:
+    """How neighbours' average ranks change by fine-tuning, one box per group such as "corrected"."""
+    ax.boxplot(list(changes.values()), showmeans=True)
+    ax.set_xticks(range(1, len(changes) + 1), list(changes))
+    ax.axhline(0, color="0.7", linewidth=0.8)
+    ax.set_ylabel("change of average neighbour rank")
+
+
+def plot_accuracy_against_time(ax: Axes, methods: Mapping[str, tuple[float, float]]) -> None:
+    """One point per method: seconds per answer, accuracy."""
+    for name, (seconds, accuracy) in methods.items():
+        ax.scatter(seconds, accuracy)
+        ax.annotate(name, (seconds, accuracy), textcoords="offset points", xytext=(5, 3), fontsize=8)
+    ax.set(xscale="log", xlabel="seconds per answer", ylabel="accuracy")
+
+
+def plot_strengths(ax: Axes, heads: HeadStrengths) -> None:
+    """Relative strength of every head."""
+    image = ax.imshow(heads.values, cmap="Greens", vmin=0, aspect="auto")
+    ax.set(xlabel="head", ylabel="layer", title=heads.method)
+    ax.figure.colorbar(image, ax=ax)

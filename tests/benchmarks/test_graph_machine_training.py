@@ -1,0 +1,147 @@
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from benchmarks.graph_machine.chase import accuracy, puzzles
+from benchmarks.graph_machine.pretrain import batch_of, held_out_loss
+from benchmarks.graph_machine.results import compare
+from benchmarks.graph_machine.text import documents, packed, train_tokenizer
+from benchmarks.graph_machine.training import Recipe, fit, optimizer_of
+from benchmarks.graph_machine.variants import VARIANTS, small_config
+from pyg_textgraph.nn import GraphMachineLM
+
+
+def tiny(variant: str = "hyperion-r1", seed: int = 0) -> GraphMachineLM:
+    torch.manual_seed(seed)
+    return GraphMachineLM(small_config(variant, width=16, layers=4, edges=4, vocab_size=32, head_dim=4))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_builds(variant: str) -> None:
+    ids = torch.randint(1, 32, (1, 8))
+    assert tiny(variant)(ids, labels=ids).loss.isfinite()
+
+
+def test_rate_warms_up_and_decays_linearly() -> None:
+    recipe = Recipe(steps=10, warmup=4)
+    assert [recipe.rate(i) for i in range(10)] == pytest.approx(
+        [0.25, 0.5, 0.75, 1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]
+    )
+
+
+def test_one_dimensional_parameters_do_not_decay() -> None:
+    groups = optimizer_of(tiny(), Recipe(steps=1)).param_groups
+    assert [group["weight_decay"] for group in groups] == [0.1, 0.0]
+    assert all(p.dim() == 1 for p in groups[1]["params"])
+
+
+class Stop(Exception):
+    pass
+
+
+def test_a_stopped_run_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    rows = torch.randint(1, 32, (9, 12), generator=torch.Generator().manual_seed(0))
+    recipe = Recipe(steps=8, warmup=2, save_every=2)
+    evaluate = partial(held_out_loss, rows=rows[:1], size=1)
+    batches = partial(batch_of, rows=rows[1:], size=2)
+    whole = tiny()
+    expected = fit(whole, batches, evaluate, recipe, tmp_path / "whole")
+
+    def breaks(step: int) -> tuple[torch.Tensor, torch.Tensor]:
+        if step == 5:
+            raise Stop
+        return batches(step)
+
+    with pytest.raises(Stop):
+        fit(tiny(), breaks, evaluate, recipe, tmp_path / "cut")
+    resumed = tiny(seed=1)  # whatever the weights were
+    outcome = fit(resumed, batches, evaluate, recipe, tmp_path / "cut")
+    assert outcome["measured"] == expected["measured"]
+    assert list(expected["measured"]) == ["25%", "50%", "75%", "100%"]
+    assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
+    assert fit(tiny(), batches, evaluate, recipe, tmp_path / "cut")["measured"] == expected["measured"]
+
+
+def test_training_learns() -> None:
+    torch.manual_seed(0)
+    model, rows = tiny(), torch.randint(1, 32, (2, 12))
+    optimizer = optimizer_of(model, Recipe(steps=1, learning_rate=1e-2))
+    losses = []
+    for _ in range(30):
+        loss = model(rows, labels=rows).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_packing_starts_with_padding_and_loses_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a dog barks\n\na cat purrs at a dog\n\n\n", encoding="utf-8")
+    texts = documents([tmp_path], None, None)
+    assert texts == ["a dog barks", "a cat purrs at a dog"]
+    tokenizer = train_tokenizer(texts, 300)
+    rows = packed(texts, tokenizer, 6)
+    assert (rows[:, 0] == 0).all()
+    assert not (rows[:, 1:] == 0).any()
+    text = tokenizer.decode(rows[:, 1:].flatten())
+    assert "<eos>".join(texts).startswith(text[:8]) or "<eos>".join(texts[::-1]).startswith(text[:8])
+    assert tokenizer.decode(tokenizer("naïve 犬").input_ids) == "naïve 犬"  # bytes: nothing is unknown
+
+
+def test_every_pass_sees_every_sequence_once() -> None:
+    rows = torch.arange(12).view(6, 2)
+    for first in (0, 3):
+        seen = torch.cat([batch_of(step, rows, 2)[0] for step in range(first, first + 3)])
+        assert sorted(seen[:, 0].tolist()) == [0, 2, 4, 6, 8, 10]
+    assert not torch.equal(batch_of(0, rows, 2)[0], batch_of(3, rows, 2)[0])
+
+
+def test_puzzles_have_right_answers() -> None:
+    nodes, hops, questions = 5, 4, 6
+    ids, labels = puzzles(3, 10, nodes, hops, questions)
+    for row, label in zip(ids.tolist(), labels.tolist(), strict=True):
+        image = dict(zip(row[1 : 1 + 2 * nodes : 2], row[2 : 2 + 2 * nodes : 2], strict=True))
+        assert set(image) == set(image.values()) == set(range(hops + 1, hops + 1 + nodes))
+        for at in range(1 + 2 * nodes, len(row), 3):
+            count, place, answer = row[at : at + 3]
+            for _ in range(count):
+                place = image[place]
+            assert place == answer == label[at + 2]
+            assert label[at : at + 2] == [-100, -100]
+    assert not torch.equal(ids, puzzles(4, 10, nodes, hops, questions)[0])
+
+
+def test_accuracy_is_per_number_of_steps() -> None:
+    ids, labels = puzzles(0, 20, 5, 2, 6)
+
+    class Oracle(torch.nn.Module):
+        """Right for k = 1 only."""
+
+        device = torch.device("cpu")
+
+        def forward(self, part: torch.Tensor) -> object:
+            next_ids = part.roll(-1, 1)
+            wrong = part.roll(1, 1) == 2  # the token before x is k
+            guess = torch.where(wrong, 0, next_ids)
+            return type("Output", (), {"logits": torch.nn.functional.one_hot(guess, 8)})
+
+    measured = accuracy(Oracle(), ids, labels, hops=2, size=7)
+    assert (measured["k=1"], measured["k=2"]) == (1, 0)
+    assert 0.2 < measured["all"] < 0.8
+
+
+def test_differences_come_with_their_spread() -> None:
+    reports = [
+        {"variant": name, "loss": {"100%": loss}, "parameters": 1, "steps": 1, "tokens_per_second": 1}
+        for name, loss in (("dense", 2.0), ("dense", 2.2), ("sparse", 1.0), ("sparse", 1.1), ("other", 2.0))
+    ]
+    rows = {row["case"]: row for row in compare(reports, "dense", "loss")}
+    row = rows["sparse at 100%"]
+    assert (row["value"], row["peer_value"], row["difference"]) == (1.05, 2.1, -1.05)
+    assert row["spread"] == pytest.approx((0.02 / 2 + 0.005 / 2) ** 0.5, abs=1e-4)
+    assert row["told_apart"]
+    assert "spread" not in rows["other at 100%"]

@@ -1,0 +1,52 @@
+"""Two processes train as one does with the joint batch."""
+
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+from torch.testing import assert_close
+
+from pyg_textgraph.nn import GraphFormers, KnownLinks
+from pyg_textgraph.train import LinkObjective, LinkTrainer, TrainConfig
+from tests.text_encoders import text_graph, tiny_encoder, tiny_text_tokenizer
+
+DATA = text_graph(num_nodes=24, num_edges=60)
+
+
+def train(folder: Path) -> dict[str, Tensor]:
+    """Three steps of plain gradient descent; 7 links a step do not divide by two."""
+    encoder = tiny_encoder(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.1)
+    model = GraphFormers(encoder, tiny_text_tokenizer())
+    objective = LinkObjective(model, KnownLinks(DATA.edge_index, 24), temperature=4.0)
+    trainer = LinkTrainer(
+        DistributedDataParallel(objective) if dist.is_initialized() else objective,
+        model.sampler(DATA, num_neighbors=3),
+        DATA.edge_index[:, :21],
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        TrainConfig(batch_size=7, clip=None),
+        folder,
+    )
+    trainer.run()
+    return {name: p.detach() for name, p in model.named_parameters()}
+
+
+def rank_of_two(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)  # a forked process must not wait for its parent's threads
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    torch.save(train(Path(folder) / "two"), f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+def test_two_processes_train_as_one(tmp_path: Path) -> None:
+    mp.start_processes(rank_of_two, (str(tmp_path),), nprocs=2, start_method="fork")
+    expected = train(tmp_path / "one")
+    for rank in range(2):
+        assert_close(torch.load(tmp_path / f"{rank}.pt"), expected)
+    start = GraphFormers(tiny_encoder(initializer_range=0.1), tiny_text_tokenizer())
+    assert not torch.equal(expected["encoder.encoder.layer.0.attention.self.query.weight"],
+                           start.encoder.encoder.layer[0].attention.self.query.weight)  # fmt: skip
