@@ -48,7 +48,7 @@ class Resources:
 
 
 def launches(dtype: torch.dtype, channels: int, hard: bool) -> list[Launch]:
-    """What one step launches at Llama-3.2-1B's 32 and 8 heads; ``hard``: soft cap, window, and one token per node, not 64."""
+    """What one step launches at Llama-3.2-1B's 32 and 8 heads; ``hard``: soft cap, window, one-token nodes."""
     nodes, size, heads, kv_heads = (512, 1, 32, 8) if hard else (8, 64, 32, 8)
     tokens = nodes * size
     node = torch.arange(nodes).repeat_interleave(size)
