@@ -47,9 +47,13 @@ class Resources:
     shared: int  # bytes
 
 
-def launches(dtype: torch.dtype, channels: int, hard: bool) -> list[Launch]:
-    """What one step launches at Llama-3.2-1B's 32 and 8 heads; ``hard``: soft cap, window, one-token nodes."""
-    nodes, size, heads, kv_heads = (512, 1, 32, 8) if hard else (8, 64, 32, 8)
+def launches(dtype: torch.dtype, channels: int, case: str) -> list[Launch]:
+    """What one step launches at Llama-3.2-1B's 32 and 8 heads.
+
+    Cases: ``plain``; ``hard``, with soft cap and window; ``short``, the same with one token per node.
+    """
+    nodes, size, heads, kv_heads = (512, 1, 32, 8) if case == "short" else (8, 64, 32, 8)
+    hard = case != "plain"
     tokens = nodes * size
     node = torch.arange(nodes).repeat_interleave(size)
     position = torch.arange(size).repeat(nodes)
@@ -102,14 +106,14 @@ def resources(launch: Launch, capability: int) -> Resources:
     return Resources(int(found[1]), int(found[2]), compiled.metadata.shared)
 
 
-def report(shapes: Iterator[tuple[torch.dtype, int, bool]], capabilities: list[int]) -> bool:
+def report(shapes: Iterator[tuple[torch.dtype, int, str]], capabilities: list[int]) -> bool:
     """Prints one line per kernel; whether everything fits."""
     good = True
     print("kernel               type         D case    sm warps registers  spilled   shared")
-    for dtype, channels, hard in shapes:
-        for launch in launches(dtype, channels, hard):
+    for dtype, channels, case in shapes:
+        for launch in launches(dtype, channels, case):
             name = launch.kernel.__name__
-            if name in ("node_kernel", "pair_kernel") and (channels, hard) != (64, False):
+            if name in ("node_kernel", "pair_kernel") and (channels, case) != (64, "plain"):
                 continue  # knows no channels
             if name == "query_kernel":
                 name = "+".join(x for x in ("dq", "partial") if launch.args[x] is not None)
@@ -117,7 +121,7 @@ def report(shapes: Iterator[tuple[torch.dtype, int, bool]], capabilities: list[i
                 need = resources(launch, capability)
                 fits = need.spilled == 0 and need.shared <= SHARED[capability] * 1024
                 good &= fits
-                line = f"{name:20} {TYPES[dtype]:9} {channels:4} {'hard' if hard else 'plain':6} {capability:3} "
+                line = f"{name:20} {TYPES[dtype]:9} {channels:4} {case:6} {capability:3} "
                 line += f"{launch.blocks.warps:5} {need.registers:9} {need.spilled:8} {need.shared:8}"
                 print(line if fits else line + "  <--", flush=True)
     return good
@@ -128,10 +132,10 @@ def main() -> None:
     parser.add_argument("--channels", type=int, nargs="+", default=[32, 64, 128, 256])
     parser.add_argument("--types", nargs="+", default=["bf16"])
     parser.add_argument("--capabilities", type=int, nargs="+", default=[80, 90])
-    parser.add_argument("--cases", nargs="+", default=["plain", "hard"])
+    parser.add_argument("--cases", nargs="+", default=["plain", "hard", "short"])
     args = parser.parse_args()
     dtypes = [dtype for dtype in (torch.bfloat16, torch.float16, torch.float32) if TYPES[dtype] in args.types]
-    shapes = product(dtypes, args.channels, [case == "hard" for case in args.cases])
+    shapes = product(dtypes, args.channels, args.cases)
     sys.exit(0 if report(shapes, args.capabilities) else "some kernels spill registers or do not fit")
 
 

@@ -118,8 +118,9 @@ def test_a_node_in_several_runs(small_tiles: None) -> None:
 
 @pytest.mark.parametrize("channels", [24, 64, 100, 160])
 def test_real_tile_sizes(channels: int) -> None:
-    layout = make_layout([[7] * 10 + [30]], "prefix", [4])
-    assert_matches_reference(layout, heads=2, kv_heads=1, channels=channels)
+    layout = make_layout([[1] * 20 + [3] * 10 + [70]], "prefix", [4])
+    for pairs in (None, list_pairs(layout, random_visible(layout, 0.1))):
+        assert_matches_reference(layout, heads=2, kv_heads=1, channels=channels, pairs=pairs)
 
 
 @pytest.mark.parametrize("listed", [False, True])
@@ -173,11 +174,12 @@ def poisoned_memory() -> Iterator[None]:
 @pytest.mark.parametrize("mode", ["prefix", "causal", "full"])
 def test_every_element_is_written_and_twice_the_same(small_tiles: None, poisoned_memory: None, mode: str) -> None:
     layout = make_layout([[9, 0, 20, 1], [1], [0]], mode, [2, 0, 0])  # type: ignore[arg-type]
-    (q, k, v, bias), layout = inputs_on_device(layout)
-    first = with_grads(triton_attention, q, k, v, layout, bias)
-    assert all(bool(x.isfinite().all()) for x in first)
-    for x, y in zip(first, with_grads(triton_attention, q, k, v, layout, bias), strict=True):
-        assert torch.equal(x, y)
+    for pairs in (None, list_pairs(layout, random_visible(layout))):
+        (q, k, v, bias), there = inputs_on_device(layout, heads=2, kv_heads=1, pairs=pairs)
+        run = partial(triton_attention, pairs=None if pairs is None else pairs.to(DEVICE))
+        first = with_grads(run, q, k, v, there, bias)
+        assert all(bool(x.isfinite().all()) for x in first)
+        assert all(torch.equal(x, y) for x, y in zip(first, with_grads(run, q, k, v, there, bias), strict=True))
 
 
 def test_is_an_ordinary_op(small_tiles: None) -> None:

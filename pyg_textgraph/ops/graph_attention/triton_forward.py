@@ -57,6 +57,7 @@ def forward_kernel(
         total = total * fade + tl.sum(weight, 1)
         top = new_top
     blind = total == 0
-    store_tokens(out, value / tl.where(blind, 1.0, total)[:, None], low, head, stop, H, D, ROWS, BLOCK_D)
+    total = tl.where(blind, 1.0, total)
+    store_tokens(out, value / total[:, None], low, head, stop, H, D, ROWS, BLOCK_D)
     place = lse + head.to(tl.int64) * tokens + row
     tl.store(place, tl.where(blind, float("inf"), top + tl.log2(total)), mask=row < stop)

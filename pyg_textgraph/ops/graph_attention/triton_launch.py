@@ -13,6 +13,8 @@ from pyg_textgraph.ops.graph_attention.triton_backward import key_kernel, node_k
 from pyg_textgraph.ops.graph_attention.triton_forward import forward_kernel
 from pyg_textgraph.ops.graph_attention.triton_plan import TilePlan
 
+SMALLEST = 16  # side of a product on tensor cores
+
 
 @dataclass(frozen=True)
 class Blocks:
@@ -47,8 +49,11 @@ class Options:
     window: int | None
 
 
-def blocks_of(kernel: str, dtype: torch.dtype, channels: int, options: Options) -> Blocks:
-    """Block sizes that fit registers and shared memory from sm_80 on, as ``tools/kernel_resources.py`` checks."""
+def blocks_of(kernel: str, dtype: torch.dtype, channels: int, options: Options, short: bool = False) -> Blocks:
+    """Block sizes that fit registers and shared memory from sm_80 on, as ``tools/kernel_resources.py`` checks.
+
+    ``short``: a tile holds so many nodes that summing dB over them takes registers itself.
+    """
     wide = (channels > 64) + (channels > 128)  # 0, 1, 2
     hard = options.softcap is not None or options.window is not None
     if dtype == torch.float32:
@@ -59,7 +64,11 @@ def blocks_of(kernel: str, dtype: torch.dtype, channels: int, options: Options) 
         }[kernel][wide]
     return {
         "forward": (Blocks(128, 64, 8), Blocks(128, 64, 8), Blocks(64, 32, 8)),
-        "query": (Blocks(32, 32) if hard else Blocks(64, 64), Blocks(64, 64, 8), Blocks(32, 32)),
+        "query": (
+            Blocks(32, 32) if hard or short else Blocks(64, 64),
+            Blocks(32, 32) if short else Blocks(64, 64, 8),
+            Blocks(32, 32),
+        ),
         "key": (Blocks(32, 32) if hard else Blocks(32, 64, 8), Blocks(32, 64, 8), Blocks(32, 32, 8)),
     }[kernel][wide]
 
@@ -94,9 +103,11 @@ def backward_launches(
     common = _common(q, k, v, bias, plan, options) | {"lse": lse, "grad": grad, "delta": torch.empty_like(lse)}
 
     blocks = blocks_of("query", q.dtype, channels, options)
+    if dbias is not None and plan.segments(blocks.rows, dbias.size(3)).in_tile > SMALLEST:
+        blocks = blocks_of("query", q.dtype, channels, options, short=True)
     tiles = plan.tiles(blocks.rows)
     query = common | {"tiles": tiles, "out": out, "dq": dq, "ROWS": blocks.rows}
-    no_segments = dict.fromkeys(("segment", "segment_ptr", "pair_ptr", "partial")) | {"pairs": 0, "RUNS": 16}
+    no_segments = dict.fromkeys(("segment", "segment_ptr", "pair_ptr", "partial")) | {"pairs": 0, "RUNS": SMALLEST}
     grid = (len(tiles), heads)
     if dbias is None:
         launches = [Launch(query_kernel, grid, query | no_segments, blocks)]
@@ -105,7 +116,7 @@ def backward_launches(
         partial = lse.new_zeros(heads, segments.num_pairs)  # hidden pairs of tiles are never visited
         pairs: dict[str, Any] = {"segment_ptr": segments.ptr, "pair_ptr": segments.pair_ptr, "partial": partial}
         pairs["pairs"] = segments.num_pairs
-        runs = max(16, triton.next_power_of_2(segments.in_tile))
+        runs = max(SMALLEST, triton.next_power_of_2(segments.in_tile))
         with_bias = query | pairs | {"segment": segments.of_token, "RUNS": runs}
         if splits_query(channels):
             launches = [Launch(query_kernel, grid, query | no_segments, blocks)]
@@ -132,5 +143,5 @@ def _common(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, plan: TilePlan
         "scale": options.scale, "softcap": options.softcap, "window": options.window,
         "SEQUENCE": plan.sequence, "PRECISION": precision_of(q.dtype),
         "H_BIAS": 1 if bias is None else bias.size(1), "H": q.size(1), "H_KV": k.size(1), "D": q.size(2),
-        "BLOCK_D": max(16, triton.next_power_of_2(q.size(2))),
+        "BLOCK_D": max(SMALLEST, triton.next_power_of_2(q.size(2))),
     }  # fmt: skip

@@ -85,7 +85,8 @@ def listed_forward_kernel(
         total = total * fade + tl.sum(weight, 1)
         top = new_top
     blind = total == 0
-    scatter(out, value / tl.where(blind, 1.0, total)[:, None], row, head, inside, GROUP * H_KV, D, BLOCK_D)
+    total = tl.where(blind, 1.0, total)
+    scatter(out, value / total[:, None], row, head, inside, GROUP * H_KV, D, BLOCK_D)
     tl.store(lse + head.to(tl.int64) * tokens + row, tl.where(blind, float("inf"), top + tl.log2(total)), mask=inside)
 
 

@@ -8,7 +8,7 @@ import torch
 import triton
 from torch import Tensor
 
-from pyg_textgraph.ops.graph_attention.triton_launch import Blocks, Launch, Options, precision_of
+from pyg_textgraph.ops.graph_attention.triton_launch import SMALLEST, Blocks, Launch, Options, precision_of
 from pyg_textgraph.ops.graph_attention.triton_listed import (
     listed_forward_kernel,
     listed_key_kernel,
@@ -17,8 +17,6 @@ from pyg_textgraph.ops.graph_attention.triton_listed import (
 )
 from pyg_textgraph.ops.graph_attention.triton_lists import ListPlan
 from pyg_textgraph.ops.graph_attention.triton_plan import TilePlan
-
-SMALLEST = 16  # side of a product on tensor cores
 
 
 def listed_blocks(kernel: str, dtype: torch.dtype, channels: int) -> Blocks:
@@ -88,5 +86,5 @@ def _common(
         "token": lists.token, "tokens": q.size(0), "pairs": lists.num_pairs,
         "scale": options.scale, "softcap": options.softcap, "window": options.window,
         "SEQUENCE": plan.sequence, "PRECISION": precision_of(q.dtype), "GROUP": q.size(1) // k.size(1),
-        "H_KV": k.size(1), "D": q.size(2), "BLOCK_D": max(16, triton.next_power_of_2(q.size(2))),
+        "H_KV": k.size(1), "D": q.size(2), "BLOCK_D": max(SMALLEST, triton.next_power_of_2(q.size(2))),
     }  # fmt: skip
