@@ -57,11 +57,7 @@ def blocks_of(kernel: str, dtype: torch.dtype, channels: int, options: Options, 
     wide = (channels > 64) + (channels > 128)  # 0, 1, 2
     hard = options.softcap is not None or options.window is not None
     if dtype == torch.float32:
-        return {
-            "forward": (Blocks(64, 32), Blocks(64, 32, 8), Blocks(32, 32, 8)),
-            "query": (Blocks(32, 32), Blocks(32, 32), Blocks(16, 16)),
-            "key": (Blocks(32, 32), Blocks(32, 32, 8), Blocks(16, 16)),
-        }[kernel][wide]
+        return Blocks(16, 16) if channels > 128 else Blocks(32, 32, 8)
     return {
         "forward": (Blocks(128, 64, 8), Blocks(128, 64, 8), Blocks(64, 32, 8)),
         "query": (

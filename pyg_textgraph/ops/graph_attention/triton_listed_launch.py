@@ -23,11 +23,11 @@ def listed_blocks(kernel: str, dtype: torch.dtype, channels: int) -> Blocks:
     """The largest tile of one node's tokens (times heads, for queries), and how much of its list is read at a time."""
     wide = (channels > 64) + (channels > 128)  # 0, 1, 2
     if dtype == torch.float32:
-        return (Blocks(32, 32), Blocks(32, 32, 8), Blocks(16, 16))[wide]
+        return Blocks(16, 16) if channels > 128 else Blocks(32, 32, 8)
     return {
         "forward": (Blocks(64, 64), Blocks(64, 32), Blocks(64, 32, 8)),
         "query": (Blocks(64, 32), Blocks(64, 32, 8), Blocks(32, 32, 8)),
-        "key": (Blocks(32, 64, 8), Blocks(32, 32), Blocks(32, 32, 8)),
+        "key": (Blocks(32 if channels <= 32 else 16, 64, 8), Blocks(32, 32), Blocks(32, 32, 8)),
     }[kernel][wide]
 
 
