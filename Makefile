@@ -40,6 +40,9 @@ tables: install
 # do all benchmarks start and end? A minute, no numbers kept
 benchmarks-smoke: install
 	$(RUN) -m benchmarks.transforms.run --quick
+	$(RUN) -m benchmarks.attention.run --quick
+	$(RUN) -m benchmarks.bias.run --quick
+	$(RUN) -m benchmarks.graph_machine.run --tokens 512 --repeats 1 --dry-run
 	$(RUN) -m benchmarks.tables --check
 
 ci:
