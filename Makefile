@@ -47,6 +47,9 @@ tables: install
 benchmarks-smoke: install
 	$(RUN) -m benchmarks.transforms.run --quick
 	OUT=build/gpu PYTHON=$(RUN) benchmarks/gpu/run.sh --dry
+	$(RUN) -m benchmarks.attention.run --quick
+	$(RUN) -m benchmarks.bias.run --quick
+	$(RUN) -m benchmarks.graph_machine.run --tokens 512 --repeats 1 --dry-run
 	$(RUN) -m benchmarks.tables --check
 
 ci:

@@ -6,9 +6,10 @@ import pytest
 import torch
 import torch_geometric.transforms as T
 from peft import LoraConfig
+from torch.utils.data import Subset
 from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader, NodeLoader
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, Trainer, TrainingArguments
 
 from pyg_textgraph.data import TaskPrompt, TextAttributedData, add_question_node
 from pyg_textgraph.datasets import WordNetVerbs
@@ -111,3 +112,24 @@ def test_bad_graphs_are_named_before_anything_runs(model: GTLM) -> None:
     graph.input_ids = graph.input_ids.float()
     with pytest.raises(ValueError, match=r"'input_ids' is torch.float32"):
         model(graph)
+
+
+def test_trains_in_the_hugging_face_trainer(verbs: TextAttributedData, model: GTLM, tmp_path: Path) -> None:
+    egos = EgoTextSampler(num_neighbors=4, num_hops=1).dataset(
+        verbs, verbs.train_mask, tokenizer=model.tokenizer, question="Which?", max_target_tokens=20, transform=FEATURES
+    )
+    arguments = TrainingArguments(
+        str(tmp_path), max_steps=8, per_device_train_batch_size=2, logging_steps=1, report_to=[], save_strategy="no",
+        remove_unused_columns=False, use_cpu=True, disable_tqdm=True,
+    )  # fmt: skip
+    optimizer = torch.optim.AdamW(model.param_groups(lr=1e-2, bias_lr=1e-2))
+    trainer = Trainer(
+        model,
+        arguments,
+        train_dataset=Subset(egos, range(4)),
+        data_collator=lambda graphs: {"batch": Batch.from_data_list(graphs)},
+        optimizers=(optimizer, None),
+    )
+    trainer.train()
+    losses = [float(row["loss"]) for row in trainer.state.log_history if "loss" in row]
+    assert sum(losses[-2:]) < sum(losses[:2])

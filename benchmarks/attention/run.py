@@ -7,6 +7,7 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.common import Row, interleaved, write_results
@@ -15,7 +16,7 @@ from pyg_textgraph.ops import graph_attention
 
 HEADS, KV_HEADS, CHANNELS = 9, 3, 64  # SmolLM2-135M's
 DTYPES = (torch.float32, torch.bfloat16)
-Run = Callable[[], list[Tensor]]
+Run = Callable[[], object]
 
 
 def text_layout(graphs: int, nodes: int, tokens: int) -> TokenLayout:
@@ -96,6 +97,38 @@ def time_rows(case: str, functions: dict[str, Run], repeats: int) -> Iterator[Ro
             yield row | {"ratio": seconds["ours"] / value, "threads": torch.get_num_threads(), "repeats": repeats}
 
 
+def flex_rows(repeats: int) -> Iterator[Row]:
+    """The forward pass beside compiled FlexAttention, which has no backward on CPUs; needs a C++ compiler."""
+    layout = text_layout(1, 61, 16)
+    node, is_target, size = layout.node, layout.is_target, layout.num_tokens
+    rng = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(size, heads, CHANNELS, generator=rng) for heads in (HEADS, KV_HEADS, KV_HEADS))
+    bias = torch.randn(1, HEADS, 61, 61, generator=rng)
+    table = bias[0].masked_fill(torch.eye(61, dtype=torch.bool), 0)
+
+    def visible(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return ~is_target[j] | (is_target[i] & (j <= i))
+
+    def add_bias(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return score + table[h, node[i], node[j]]
+
+    mask = create_block_mask(visible, None, None, size, size, device="cpu")
+    compiled = torch.compile(flex_attention, dynamic=False)
+    batched = [x.transpose(0, 1)[None].contiguous() for x in (q, k, v)]
+
+    def flex() -> Tensor:
+        return compiled(*batched, score_mod=add_bias, block_mask=mask, enable_gqa=True)[0].transpose(0, 1)
+
+    def ours() -> Tensor:
+        return graph_attention(q, k, v, layout, bias)
+
+    with torch.no_grad():
+        torch.testing.assert_close(ours(), flex(), atol=1e-4, rtol=1e-4)
+        yield from time_rows(
+            f"forward only nodes=61 tokens={size} float32", {"ours": ours, "FlexAttention": flex}, repeats
+        )
+
+
 def error_rows(case: str, layout: TokenLayout) -> Iterator[Row]:
     """Relative errors in bfloat16 against float64 from the same numbers, ours and eager's."""
     functions = runs(layout, torch.bfloat16)
@@ -111,7 +144,7 @@ def error_rows(case: str, layout: TokenLayout) -> Iterator[Row]:
 
 
 def main_rows(repeats: int) -> Iterator[Row]:
-    """The two shapes of the issue."""
+    """One graph, and as many tokens in four."""
     for graphs, nodes in ((1, 61), (4, 15)):
         layout = text_layout(graphs, nodes, 16)
         for dtype in DTYPES:
@@ -138,12 +171,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sweep", action="store_true", help="more shapes and k hops; minutes")
     parser.add_argument("--quick", action="store_true", help="few repeats, writes nothing")
+    parser.add_argument("--flex", action="store_true", help="FlexAttention's forward too; needs a C++ compiler")
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     rows = []
-    for part in (main_rows, sweep_rows) if args.sweep else (main_rows,):
-        for row in part(3 if args.quick else 15 if part is main_rows else 5):
+    parts = [main_rows, *([flex_rows] if args.flex else []), *([sweep_rows] if args.sweep else [])]
+    for part in parts:
+        for row in part(3 if args.quick else 5 if part is sweep_rows else 15):
             rows.append(row)
             print(
                 f"{row['case']:60} {row['metric']:24} {row['value']:9.4f} {row['ratio']:6.2f}× {row['peer']}",

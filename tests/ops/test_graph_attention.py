@@ -291,7 +291,7 @@ def test_bad_arguments(change: dict[str, object], message: str) -> None:
 def test_triton_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     code = "import sys, pyg_textgraph.ops; sys.exit('pyg_textgraph.ops.graph_attention.triton' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
-    monkeypatch.setattr("pyg_textgraph.ops.graph_attention.find_spec", lambda name: None)
+    monkeypatch.setattr(sys.modules["pyg_textgraph.ops.graph_attention"], "find_spec", lambda name: None)
     layout = make_layout([[1, 2]])
     q, k, v, bias = random_inputs(layout)
     assert graph_attention(q, k, v, layout, bias).shape == q.shape
