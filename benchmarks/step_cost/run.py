@@ -7,6 +7,8 @@ only there. The plain model reads the tokens causally, several graphs as a batch
 from __future__ import annotations
 
 import argparse
+import resource
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -93,31 +95,54 @@ def plain_step(model: nn.Module, batch: Batch) -> Callable[[], None]:
     return step(model, loss)
 
 
+def make_step(kind: str, case: Case) -> Callable[[], None]:
+    """A training step of the plain model ("plain"), of GTLM ("gtlm") or of GTLM without its biases ("no bias")."""
+    name, batch = fetch(SMOLLM2)[0], case.batch()
+    if kind == "plain":
+        model = get_peft_model(AutoModelForCausalLM.from_pretrained(name, dtype=torch.bfloat16), lora()).train()
+        return plain_step(model, batch)
+    biases = BIASES if kind == "gtlm" else ()
+    ours = GTLM.from_pretrained(name, lora=lora(), dtype=torch.bfloat16, k_hop=case.k_hop, biases=biases).train()
+    return step(ours, lambda: ours(batch).loss)
+
+
+def peak(kind: str, case: Case) -> float:
+    """GiB that two steps take at most, in a process of their own; the loaded weights included."""
+    command = [sys.executable, "-m", "benchmarks.step_cost.run", "--peak", kind, case.name]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+
+
+def print_peak(kind: str, case: Case) -> None:
+    run = make_step(kind, case)
+    run()
+    run()
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--peak", nargs=2, metavar=("MODEL", "CASE"), help="print one model's peak memory and stop")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    name, source = fetch(SMOLLM2)
-    plain = get_peft_model(AutoModelForCausalLM.from_pretrained(name, dtype=torch.bfloat16), lora()).train()
+    if args.peak:
+        print_peak(args.peak[0], next(case for case in CASES if case.name == args.peak[1]))
+        return
     rows = []
     for case in CASES:
-        batch = case.batch()
-        models = {
-            label: GTLM.from_pretrained(
-                name, lora=lora(), dtype=torch.bfloat16, k_hop=case.k_hop, biases=biases
-            ).train()
-            for label, biases in ((case.name, BIASES), (f"no bias {case.name.split(' ', 1)[1]}", ()))
-        }
-        steps = {label: step(model, lambda m=model, b=batch: m(b).loss) for label, model in models.items()}
-        seconds = interleaved({"plain": plain_step(plain, batch)} | steps, args.repeats)
-        for label in models:
-            rows.append({"case": f"{label} bfloat16 forward+backward", "metric": "seconds", "value": seconds[label],
-                         "peer": "plain causal LM (SDPA), same tokens, labels and LoRA", "peer_value": seconds["plain"],
-                         "ratio": seconds[label] / seconds["plain"], "threads": args.threads,
-                         "repeats": args.repeats, "weights": source})  # fmt: skip
-            print(f"{label}: {rows[-1]['ratio']:.3f}", flush=True)
+        kinds = {"gtlm": case.name, "no bias": f"no bias {case.name.split(' ', 1)[1]}"}
+        steps = {kind: make_step(kind, case) for kind in ("plain", *kinds)}
+        seconds = interleaved(steps, args.repeats)
+        memory = {kind: peak(kind, case) for kind in steps}
+        for kind, label in kinds.items():
+            label += " bfloat16 forward+backward"
+            for name, metric, values in ((label, "seconds", seconds), (f"memory {label}", "peak GiB", memory)):
+                row = {"case": name, "metric": metric, "value": values[kind]}
+                row |= {"peer": "plain causal LM (SDPA), same tokens, labels and LoRA", "peer_value": values["plain"]}
+                row |= {"ratio": values[kind] / values["plain"], "threads": args.threads, "repeats": args.repeats}
+                rows.append(row | {"weights": fetch(SMOLLM2)[1]})
+                print(f"{name}: {row['ratio']:.3f}", flush=True)
     write_results("step_cost", rows, sys.argv)
 
 
