@@ -215,7 +215,7 @@ def test_plan_is_shared_by_calls_and_follows_changed_pairs(small_tiles: None) ->
     triton_attention(q, k, v, layout, bias, pairs=pairs)
     ((*_, plan),) = plans[layout.node]
     lists = plan._lists
-    triton_attention(q, k, v, layout, bias, pairs=pairs)
+    with_grads(triton_attention, q, k, v, layout, bias, pairs=pairs)
     assert len(plans[layout.node]) == 1
     assert plan._lists is lists
     pairs[1, 0] = 2
