@@ -77,7 +77,7 @@ def launches(dtype: torch.dtype, channels: int, case: str) -> list[Launch]:
 
 
 def source(launch: Launch) -> ASTSource:
-    """The launch's arguments as types: as when run, what is None, 1 or in capitals is fixed at compile time."""
+    """The launch's arguments as types: as when run, what is None or in capitals is fixed at compile time."""
     signature: dict[str, str] = {}
     constants: dict[tuple[int], Any] = {}
     attributes: dict[tuple[int], list[list[object]]] = {}
@@ -86,7 +86,7 @@ def source(launch: Launch) -> ASTSource:
         if isinstance(value, Tensor):
             signature[name] = "*" + TYPES[value.dtype]
             attributes[(place,)] = [["tt.divisibility", 16]]
-        elif name.isupper() or value is None or (isinstance(value, int) and value == 1):
+        elif name.isupper() or value is None:
             signature[name], constants[(place,)] = "constexpr", value
         else:
             signature[name] = TYPES[type(value)]

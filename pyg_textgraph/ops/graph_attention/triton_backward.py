@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 
 from pyg_textgraph.ops.graph_attention.triton_scores import (
+    SIZES,
     key_range,
     load_tile,
     load_tokens,
@@ -15,7 +16,7 @@ from pyg_textgraph.ops.graph_attention.triton_scores import (
 )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def query_kernel(
     q, k, v, bias, node, at, graph_ptr, limit, tiles, out, lse, grad, delta, dq,
     segment, segment_ptr, pair_ptr, partial,
@@ -90,7 +91,7 @@ def query_kernel(
         store_tokens(dq, total * scale, low, head, stop, H, D, ROWS, BLOCK_D)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def key_kernel(
     q, k, v, bias, node, at, graph_ptr, limit, tiles, lse, grad, delta, dk, dv,
     tokens, nodes, scale, softcap, window,
@@ -142,7 +143,7 @@ def key_kernel(
     store_tokens(dv, dvalue, low, kv_head, stop, H_KV, D, KEYS, BLOCK_D)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def node_kernel(
     partial, segment_ptr, pair_ptr, by_node, node_ptr, dbias, pairs, nodes, most, H: tl.constexpr, KEYS: tl.constexpr
 ):

@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 
 from pyg_textgraph.ops.graph_attention.triton_scores import (
+    SIZES,
     key_range,
     load_tile,
     load_tokens,
@@ -14,7 +15,7 @@ from pyg_textgraph.ops.graph_attention.triton_scores import (
 )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def forward_kernel(
     q, k, v, bias, node, at, graph_ptr, limit, tiles, out, lse,
     tokens, nodes, scale, softcap, window,

@@ -8,7 +8,7 @@ lists of all tiles, and its graph.
 import triton
 import triton.language as tl
 
-from pyg_textgraph.ops.graph_attention.triton_scores import scores, sees
+from pyg_textgraph.ops.graph_attention.triton_scores import SIZES, scores, sees
 
 
 @triton.jit
@@ -45,7 +45,7 @@ def query_rows(token, start, stop, GROUP: tl.constexpr, HEADS: tl.constexpr, ROW
     return tl.load(token + place, mask=inside, other=0), tl.program_id(1) * GROUP + head, inside
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def listed_forward_kernel(
     q, k, v, bias, node, at, limit, token, tiles, entry, column, out, lse,
     tokens, pairs, scale, softcap, window,
@@ -90,7 +90,7 @@ def listed_forward_kernel(
     tl.store(lse + head.to(tl.int64) * tokens + row, tl.where(blind, float("inf"), top + tl.log2(total)), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def listed_query_kernel(
     q, k, v, bias, node, at, limit, token, tiles, entry, column, out, lse, grad, delta, dq, partial,
     tokens, pairs, entries, scale, softcap, window,
@@ -141,7 +141,7 @@ def listed_query_kernel(
     scatter(dq, total * scale, row, head, inside, GROUP * H_KV, D, BLOCK_D)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def listed_key_kernel(
     q, k, v, bias, node, at, limit, token, tiles, entry, column, lse, grad, delta, dk, dv,
     tokens, pairs, scale, softcap, window,
@@ -188,7 +188,7 @@ def listed_key_kernel(
     scatter(dv, dvalue, key, tl.program_id(1), own < stop, H_KV, D, BLOCK_D)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def pair_kernel(partial, runs, dbias, pairs, entries, most, most_tiles, PAIRS: tl.constexpr):
     """Sums dB of list entries to pairs; one program per block of pairs and head.
 

@@ -3,6 +3,8 @@
 import triton
 import triton.language as tl
 
+# sizes that change with every batch: no kernel of their own for 1 or for multiples of 16
+SIZES = ["tokens", "nodes", "pairs", "entries", "most", "most_tiles", "window"]
 LOG2E = tl.constexpr(1.4426950408889634)
 
 
