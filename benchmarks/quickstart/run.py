@@ -98,7 +98,7 @@ class Job:
             told: dict[str, object] = json.loads(result.read_text())
             return told
         validation = some_nodes(self.data.val_mask, settings.validation_nodes)
-        config = TrainConfig(epochs=settings.epochs, batch_size=8, save_every=20)
+        config = TrainConfig(epochs=settings.epochs, batch_size=4, save_every=20)
         steps = config.epochs * -(-len(self.train) // config.batch_size)
         config = replace(config, validate_every=max(1, steps // settings.validations))
         optimizer = torch.optim.AdamW(self.model.param_groups(settings.lr, settings.bias_lr))

@@ -93,7 +93,7 @@ def linear() -> torch.nn.Linear:
 
 
 def rank_of_two(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)  # a forked process must not wait for its parent's threads
+    torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     model = torch.nn.parallel.DistributedDataParallel(linear())
@@ -106,7 +106,7 @@ def rank_of_two(rank: int, folder: str) -> None:
 
 
 def test_two_processes_equal_one_with_the_joint_batch(tmp_path: Path) -> None:
-    mp.start_processes(rank_of_two, (str(tmp_path),), nprocs=2, start_method="fork")
+    mp.start_processes(rank_of_two, (str(tmp_path),), nprocs=2, start_method="spawn")
     model = linear()
     loss = joint_loss(model, torch.stack(embeddings(5)), torch.arange(5))
     loss.backward()

@@ -35,7 +35,7 @@ def train(folder: Path) -> dict[str, Tensor]:
 
 
 def rank_of_two(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)  # a forked process must not wait for its parent's threads
+    torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     torch.save(train(Path(folder) / "two"), f"{folder}/{rank}.pt")
@@ -43,7 +43,7 @@ def rank_of_two(rank: int, folder: str) -> None:
 
 
 def test_two_processes_train_as_one(tmp_path: Path) -> None:
-    mp.start_processes(rank_of_two, (str(tmp_path),), nprocs=2, start_method="fork")
+    mp.start_processes(rank_of_two, (str(tmp_path),), nprocs=2, start_method="spawn")
     expected = train(tmp_path / "one")
     for rank in range(2):
         assert_close(torch.load(tmp_path / f"{rank}.pt"), expected)
