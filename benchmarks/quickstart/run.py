@@ -33,9 +33,9 @@ QUESTION = "Which class is this verb?"
 
 @dataclass(frozen=True)
 class Settings:
-    train_nodes: int = 640
-    validation_nodes: int = 96
-    test_nodes: int = 400
+    train_nodes: int = 480
+    validation_nodes: int = 64
+    test_nodes: int = 300
     num_neighbors: int = 16
     max_target_tokens: int = 48
     max_neighbor_tokens: int = 8
@@ -43,7 +43,7 @@ class Settings:
     lr: float = 3e-4
     bias_lr: float = 2e-2
     rank: int = 32
-    validations: int = 4
+    validations: int = 3
 
 
 FULL = Settings(train_nodes=4000, validation_nodes=400, test_nodes=2000, epochs=2, validations=16)
