@@ -37,6 +37,10 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}" if abs(value) < 1 else f"{value:.2f}"
 
 
+def ratio(value: float) -> str:
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
+
+
 def table(result: dict[str, Any]) -> str:
     rows = result["rows"]
     metrics = list(dict.fromkeys(row["metric"] for row in rows))
@@ -47,7 +51,7 @@ def table(result: dict[str, Any]) -> str:
         columns["peer"] = lambda row: row.get("peer", "")
         columns["peer's"] = lambda row: number(row["peer_value"]) if "peer_value" in row else ""
     if any("ratio" in row for row in rows):
-        columns["ratio"] = lambda row: f"**{row['ratio']:.2f}**" if "ratio" in row else ""
+        columns["ratio"] = lambda row: f"**{ratio(row['ratio'])}**" if "ratio" in row else ""
     for key in EXTRA:
         if any(key in row for row in rows):
             columns[key.replace("_", " ")] = lambda row, key=key: str(row.get(key, ""))
