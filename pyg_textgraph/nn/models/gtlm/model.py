@@ -17,7 +17,8 @@ from torch_geometric.data import Batch, Data
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
-from pyg_textgraph.data import TextAttributedData, TokenLayout, answer_ids
+from pyg_textgraph.data import TextAttributedData, TokenLayout, answer_ids, append_to_target
+from pyg_textgraph.data.prompts import drop_answer
 from pyg_textgraph.nn.bias import GraphBias, PairFeatures
 from pyg_textgraph.nn.models.gtlm import storage
 from pyg_textgraph.nn.models.gtlm.attention import AttentionContext, PackedContext, install
@@ -249,7 +250,7 @@ class GTLM(nn.Module):
                 if x.numel() > 1:
                     groups[-1].append(c)
             start = context.layout.position[context.layout.last][:, None] + 1
-            kept, decode = context.kept, None
+            decode: DecodeContext | None = None
             for group in filter(None, groups):
                 row, place, sees = (x.to(self.device) for x in branches([ids[c][:-1] for c in group]))
                 position = start + place
@@ -262,7 +263,6 @@ class GTLM(nn.Module):
                 gained = log_p.gather(-1, following.expand(len(target), -1)[..., None])[..., 0]
                 owner = torch.repeat_interleave(torch.tensor(group), torch.tensor([ids[c].numel() - 1 for c in group]))
                 scores = scores.index_add(1, owner.to(self.device), gained)
-            del kept
         return scores if prior is None else scores - prior.to(scores)
 
     @torch.no_grad()
@@ -370,7 +370,5 @@ class GTLM(nn.Module):
 
 def append_new_tokens(batch: Data, ids: Tensor) -> Batch:
     """The batch with tokens added to its targets in place of their answers. Shapes: **ids** (B, L)."""
-    from pyg_textgraph.data.prompts import append_to_target, drop_answer
-
     graphs = batch.to_data_list() if isinstance(batch, Batch) else [batch]
     return Batch.from_data_list([append_to_target(drop_answer(g), row) for g, row in zip(graphs, ids, strict=True)])
