@@ -153,6 +153,10 @@ def keep_rows(args: argparse.Namespace) -> None:
         else:
             methods = make_methods(args, name, tokenizer)
             answered = Kept(args.runs / kept.path(setting).stem)
+            asked = {key: getattr(args, key) for key in ("test", "validation", "train", "reasoned", "max_tokens")}
+            if (before := answered.get("asked") or asked) != asked:
+                raise SystemExit(f"gala: {answered.folder} holds answers to {before}, not {asked}; use another --runs")
+            answered.put("asked", asked)
             rows = list(
                 ranks(methods, args.reasoned)
                 if args.question == "ranks"
