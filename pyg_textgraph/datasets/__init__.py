@@ -1,6 +1,7 @@
 """Text-attributed graphs."""
 
+from pyg_textgraph.datasets.attach_text import attach_text
 from pyg_textgraph.datasets.text_graph_folder import TextGraphFolder
 from pyg_textgraph.datasets.wordnet import WordNet, WordNetVerbs
 
-__all__ = ["TextGraphFolder", "WordNet", "WordNetVerbs"]
+__all__ = ["TextGraphFolder", "WordNet", "WordNetVerbs", "attach_text"]

@@ -12,7 +12,7 @@ import tarfile
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 Columns = dict[str, str]
 ARXIV = {
@@ -61,7 +61,7 @@ def check_sha256(path: Path, expected: Mapping[str, str]) -> None:
     if digest.hexdigest() != expected[path.name].lower():
         raise ValueError(
             f"attach_text: {path} has SHA-256 {digest.hexdigest()}, expected {expected[path.name]}; the file is "
-            "incomplete or another version"
+            "incomplete or another version (checksums={} reads it all the same)"
         )
 
 
@@ -92,7 +92,8 @@ def refuse_repeats(ids: Sequence[str], file: str) -> None:
         seen: set[str] = set()
         first = next(x for x in named if x in seen or seen.add(x))  # type: ignore[func-returns-value]
         raise ValueError(
-            f"attach_text: {file} gives {len(named) - len(set(named))} ids to more than one node, the first is {first!r}"
+            f"attach_text: {file} gives {len(named) - len(set(named))} ids to more than one node, the first is "
+            f"{first!r}"
         )
 
 
@@ -126,7 +127,7 @@ def title_abstracts(path: Path, needed: Container[str]) -> dict[str, Columns]:
     out: dict[str, Columns] = {}
     with _lines(path) as lines:
         for number, line in enumerate(lines, 1):
-            if not line.strip():
+            if not line.strip("\0 \t\r\n"):  # zeros end a tar archive whose header was cut off by hand
                 continue
             paper, *rest = line.rstrip("\r\n").split("\t", 2)
             if not paper.strip().isdigit() or not rest:
@@ -148,7 +149,10 @@ def products(paths: Iterable[Path], needed: Container[str]) -> dict[str, Columns
                     continue
                 try:
                     row = json.loads(line)
-                    name, columns = str(row["uid"]), {key: html.unescape(row[key] or "") for key in ("title", "content")}
+                    name, columns = (
+                        str(row["uid"]),
+                        {key: html.unescape(row[key] or "") for key in ("title", "content")},
+                    )
                 except (ValueError, KeyError, TypeError) as error:
                     raise ValueError(
                         f"attach_text: {path.name}, line {number}: {line[:40]!r} has no 'uid', 'title' and 'content'"
@@ -161,6 +165,8 @@ def products(paths: Iterable[Path], needed: Container[str]) -> dict[str, Columns
 def table(path: Path, key: str | None, needed: Container[str]) -> dict[str, Columns]:
     """A user's table with a header, ``.csv`` or ``.tsv``, or one JSON object a line, ``.jsonl``; gzip or plain.
 
+    The column of ids (**key**, the first by default) is not among the columns returned.
+
     Raises:
         ValueError: If the key column is missing or a row is malformed.
     """
@@ -172,7 +178,7 @@ def table(path: Path, key: str | None, needed: Container[str]) -> dict[str, Colu
         if None in row or None in row.values():
             raise ValueError(f"attach_text: {path.name}, row {number} has more or fewer fields than the header")
         if (node := str(row[name])) in needed:
-            _put(out, node, {column: str(value) for column, value in row.items()}, path.name)
+            _put(out, node, {column: str(value) for column, value in row.items() if column != name}, path.name)
     return out
 
 
@@ -246,12 +252,16 @@ def _lines(path: Path) -> Iterator[Iterable[str]]:
             assert file is not None
             yield _text(file)
         return
-    with open(path, "rb") as start:
-        packed = start.read(2) == b"\x1f\x8b"
-    with gzip.open(path) if packed else open(path, "rb") as file:
-        yield _text(file)  # type: ignore[arg-type]
+    with open(path, "rb") as plain:
+        packed = plain.read(2) == b"\x1f\x8b"
+        plain.seek(0)
+        if packed:
+            with gzip.open(plain) as unpacked:
+                yield _text(unpacked)
+        else:
+            yield _text(plain)
 
 
-def _text(file: IO[bytes]) -> Iterable[str]:
+def _text(file: Any) -> Iterable[str]:
     # only "\n" ends a line of titleabs.tsv; the csv module takes care of its own
     return io.TextIOWrapper(file, encoding="utf-8-sig", newline="\n")

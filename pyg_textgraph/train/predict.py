@@ -53,7 +53,8 @@ class NodePredictions:
             raise FileNotFoundError(f"NodePredictions: {folder} holds no finished predictions (.npz or .parquet)")
         table = _read(found)
         names = json.loads((folder / _ABOUT).read_text())["class_names"]
-        return cls(*(torch.from_numpy(table[key]) for key in ("node", "scores", "predicted")), names)
+        node, scores, predicted = (torch.from_numpy(table[key]) for key in ("node", "scores", "predicted"))
+        return cls(node, scores, predicted, names)
 
 
 def predict_nodes(
@@ -113,7 +114,9 @@ def predict_nodes(
     egos = sampler.dataset(data, nodes, model.tokenizer, question=question, **options)
     names = list(class_names) if class_names is not None else list(data.get("class_names") or ())
     if not names:
-        raise ValueError("predict_nodes: 'class_names' is missing and the graph has none, expected the possible answers")
+        raise ValueError(
+            "predict_nodes: 'class_names' is missing and the graph has none, expected the possible answers"
+        )
     folder = Path(folder)
     about = {
         "class_names": names,
@@ -207,7 +210,10 @@ def _write(path: Path, tables: Any, num_classes: int) -> None:
     if path.suffix == ".npz":
         parts = list(tables) or [_columns(torch.empty(0, dtype=torch.long), torch.empty(0, num_classes))]
         with open(part, "wb") as file:
-            np.savez(file, **{key: np.concatenate([table[key] for table in parts]) for key in parts[0]})
+            node, scores, predicted = (
+                np.concatenate([x[key] for x in parts]) for key in ("node", "scores", "predicted")
+            )
+            np.savez(file, node=node, scores=scores, predicted=predicted)
     else:
         pa, parquet = _pyarrow()
         kinds = {"node": pa.int64(), "scores": pa.list_(pa.float32(), num_classes), "predicted": pa.int64()}

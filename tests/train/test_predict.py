@@ -19,7 +19,7 @@ from pyg_textgraph.train import NodePredictions, predict_nodes
 from pyg_textgraph.transforms import AddMagneticLaplacian, AddRRWP, AddSPD, EgoTextSampler
 from tests.nn.families import tiny
 from tests.nn.gtlm_graphs import randomize
-from tests.sampling.ego_data import NAMES, verbs
+from tests.sampling.ego_data import verbs
 from tests.tiny import tiny_tokenizer
 
 FEATURES = T.Compose([AddSPD(8), AddRRWP(16), AddMagneticLaplacian(q=0.25)])
