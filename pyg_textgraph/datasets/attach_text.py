@@ -180,8 +180,8 @@ def _written(texts: Texts, template: str | None, missing: str, name: str) -> lis
     if absent and missing == "error":
         without_id = sum(not texts.ids[i] for i in absent)
         raise ValueError(
-            f"attach_text: {len(absent)} of {len(texts.ids)} nodes of {name!r} have no text, {without_id} of them no id; the "
-            f"first is node {absent[0]}, id {texts.ids[absent[0]]!r}; pass missing='…' (any text) to go on without"
+            f"attach_text: {len(absent)} of {len(texts.ids)} nodes of {name!r} have no text, {without_id} of them no "
+            f"id; first node {absent[0]}, id {texts.ids[absent[0]]!r}; pass missing='…' (any text) to go on without"
         )
     out = []
     for node_id in texts.ids:
