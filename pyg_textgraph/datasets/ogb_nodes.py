@@ -15,8 +15,8 @@ from torch_geometric.data.storage import GlobalStorage
 
 SPLITS = {"train": "train_mask", "valid": "val_mask", "test": "test_mask"}
 # what OGB pickles: graphs, and in sets written by its DatasetSaver also numpy's arrays and numbers
-_SAFE = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]
-_SAFE_NUMPY = [np.ndarray, np.dtype, multiarray._reconstruct, multiarray.scalar,
+_SAFE: list[Any] = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]
+_SAFE_NUMPY: list[Any] = [np.ndarray, np.dtype, multiarray._reconstruct, multiarray.scalar,
                np.dtypes.Int32DType, np.dtypes.Int64DType, np.dtypes.Float32DType]  # fmt: skip
 
 

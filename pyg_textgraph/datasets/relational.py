@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pyg_textgraph.data import TextAttributedData
-from pyg_textgraph.datasets.frames import MASKS, Table
+from pyg_textgraph.datasets.frames import Table
 
 
 def from_tables(
@@ -75,9 +75,10 @@ def from_tables(
     ends, relation = [], []
     for key, ((table, column), (other, named)) in links.items():
         number = frames[other].numbers(named)
-        rows = [i for i, x in enumerate(frames[table].column(column)) if x is not None]
-        whole = Table({column: [frames[table].column(column)[i] for i in rows]}, "from_tables", table)
-        target = whole.ends(column, number, f"{other}.{named}")
+        values = frames[table].column(column)
+        rows = [i for i, x in enumerate(values) if x is not None]
+        present = Table({column: [values[i] for i in rows]}, "from_tables", table)
+        target = present.ends(column, number, f"{other}.{named}")
         ends.append(torch.stack([torch.tensor(rows, dtype=torch.long) + start[table], target + start[other]]))
         relation += [(relations or {}).get(key, column)] * len(rows)
     out.edge_index = torch.cat(ends, 1) if ends else torch.empty(2, 0, dtype=torch.long)
@@ -90,9 +91,8 @@ def from_tables(
         out.y = torch.full((num_nodes,), -1)
         out.y[rows_of] = y
         if splitting is not None:
-            for mask, values in frames[table].masks(splitting[1]).items():
-                out[mask] = _of_rows(values & (y >= 0), rows_of, num_nodes)
-            assert all(mask in out for mask in MASKS)
+            for mask, chosen in frames[table].masks(splitting[1]).items():
+                out[mask] = _of_rows(chosen & (y >= 0), rows_of, num_nodes)
     out.validate()
     return out
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -16,11 +17,13 @@ from torch import Tensor
 from torch_geometric.loader import DataLoader
 from tqdm import tqdm
 
+from pyg_textgraph.sampling.text_graphs import with_edge_index
 from pyg_textgraph.train.checkpoint import trained_parameters
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
+    from pyg_textgraph.data import TokenStore
     from pyg_textgraph.nn import GTLM
     from pyg_textgraph.transforms import EgoTextSampler
 
@@ -125,7 +128,7 @@ def predict_nodes(
         "options": {key: repr(value) for key, value in sorted(options.items()) if key not in ("store", "transform")},
         "transform": repr(options.get("transform")),
         "nodes": _digest([egos.nodes]),
-        "texts and edges": _digest([*egos.to_graphs.store.gather(egos.nodes), data.edge_index]),
+        "texts and edges": _digest(chain([with_edge_index(data).edge_index], _tokens(egos.to_graphs.store))),
         "model": _fingerprint(model),
         "batch_size": batch_size,
         "chunk_size": chunk_size,
@@ -177,7 +180,13 @@ def _fingerprint(model: GTLM) -> str:
     return _digest(parts)
 
 
-def _digest(tensors: Sequence[Tensor]) -> str:
+def _tokens(store: TokenStore, step: int = 1 << 16) -> Iterator[Tensor]:
+    """All tokens of all texts, some of them at a time."""
+    for start in range(0, len(store), step):
+        yield from store.gather(torch.arange(start, min(start + step, len(store))))
+
+
+def _digest(tensors: Iterable[Tensor]) -> str:
     out = hashlib.sha256()
     for x in tensors:
         out.update(f"{x.dtype}{tuple(x.shape)}".encode())

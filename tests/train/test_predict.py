@@ -14,6 +14,7 @@ from peft import LoraConfig
 from torch import Tensor
 from torch_geometric.data import Batch
 
+from pyg_textgraph.data import TextAttributedData
 from pyg_textgraph.nn import GTLM
 from pyg_textgraph.train import NodePredictions, predict_nodes
 from pyg_textgraph.transforms import AddMagneticLaplacian, AddRRWP, AddSPD, EgoTextSampler
@@ -34,10 +35,17 @@ def model(seed: int = 1) -> GTLM:
     return out
 
 
-def predict(folder: Path, gtlm: GTLM | None = None, nodes: Any = NODES, **changes: Any) -> NodePredictions:
+def changed(data: TextAttributedData, node: int) -> TextAttributedData:
+    data.text[node] = "another verb"
+    return data
+
+
+def predict(
+    folder: Path, gtlm: GTLM | None = None, nodes: Any = NODES, data: TextAttributedData | None = None, **changes: Any
+) -> NodePredictions:
     settings: dict[str, Any] = {"sampler": EgoTextSampler(4), "question": QUESTION, "batch_size": 2, "chunk_size": 4}
     settings |= {"transform": FEATURES, "progress": None} | changes
-    return predict_nodes(gtlm or model(), verbs(), nodes, folder, **settings)
+    return predict_nodes(gtlm or model(), data or verbs(), nodes, folder, **settings)
 
 
 def dies_after(monkeypatch: pytest.MonkeyPatch, batches: int) -> None:
@@ -179,10 +187,12 @@ def test_another_run_s_folder_is_refused(tmp_path: Path) -> None:
     frozen = model(2).requires_grad_(False)
     with pytest.raises(ValueError, match="other 'model'"):
         predict(tmp_path, frozen)
-    with pytest.raises(ValueError, match="other 'batch_size', 'nodes', 'texts and edges'"):
+    with pytest.raises(ValueError, match="other 'batch_size', 'nodes';"):
         predict(tmp_path, nodes=[1, 2], batch_size=3)
     with pytest.raises(ValueError, match="other 'sampler'"):
         predict(tmp_path, sampler=EgoTextSampler(5))
+    with pytest.raises(ValueError, match="other 'texts and edges'"):
+        predict(tmp_path, data=changed(verbs(), 5))  # a node that is not asked for may be a neighbour
     with pytest.raises(ValueError, match="other 'options'"):
         predict(tmp_path, max_target_tokens=3)
     with pytest.raises(ValueError, match="holds predictions already"):
