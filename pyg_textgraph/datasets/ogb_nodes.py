@@ -65,7 +65,9 @@ def ogb_nodes(name: str, root: str | Path, meta: Mapping[str, Any] | str | Path 
         )
     if about["is hetero"] == "True":
         raise ValueError(f"ogb_nodes: {name!r} has several kinds of nodes, expected a set with one")
-    with torch.serialization.safe_globals([*_SAFE, *_SAFE_NUMPY]):
+    # what is allowed already must not be in the list: torch would forbid it when the block ends
+    known = torch.serialization.get_safe_globals()
+    with torch.serialization.safe_globals([x for x in (*_SAFE, *_SAFE_NUMPY) if x not in known]):
         dataset = ogb.nodeproppred.PygNodePropPredDataset(name, str(root), meta_dict=None if meta is None else about)
         out, split = dataset[0], dataset.get_idx_split()
     out.num_nodes = int(out.num_nodes)
