@@ -24,8 +24,8 @@ GTLM = GTLMConfig(
     max_target_tokens=32,
     max_neighbor_tokens=16,
     epochs=2,
-    validations=4,
-    validation_nodes=64,
+    validations=2,
+    validation_nodes=48,
 )
 SMOKE = replace(GTLM, num_neighbors=4, epochs=1, validations=1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -125,8 +126,8 @@ def predict_nodes(
         "class_names": names,
         "question": question,
         "sampler": f"{sampler}, epoch={sampler.epoch}",
-        "options": {key: repr(value) for key, value in sorted(options.items()) if key not in ("store", "transform")},
-        "transform": repr(options.get("transform")),
+        "options": {key: _told(value) for key, value in sorted(options.items()) if key not in ("store", "transform")},
+        "transform": _told(options.get("transform")),
         "nodes": _digest([egos.nodes]),
         "texts and edges": _digest(chain([with_edge_index(data).edge_index], _tokens(egos.to_graphs.store))),
         "model": _fingerprint(model),
@@ -167,6 +168,11 @@ def _scores(model: GTLM, loader: Iterator[Any], batches: int, names: list[str], 
 
 def _columns(node: Tensor, scores: Tensor) -> dict[str, Any]:
     return {"node": node.numpy(), "scores": scores.numpy(), "predicted": scores.argmax(-1).numpy()}
+
+
+def _told(value: Any) -> str:
+    """What a setting is, without where it lies in this process."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
 def _fingerprint(model: GTLM) -> str:

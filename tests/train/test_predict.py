@@ -114,6 +114,13 @@ def test_a_killed_run_ends_like_an_unbroken_one(
         assert same(predict(tmp_path / "broken", format=format), whole)
 
 
+def test_a_function_as_transform_is_the_same_in_the_next_process(tmp_path: Path) -> None:
+    def features(tag: str) -> Any:
+        return T.Compose([lambda data: FEATURES(data)])
+
+    assert same(predict(tmp_path, transform=features("a")), predict(tmp_path, transform=features("b")))
+
+
 @pytest.mark.parametrize("moment", ["write", "rename", "merge"])
 def test_killed_while_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     whole = predict(tmp_path / "whole")
