@@ -17,7 +17,18 @@ HERE = Path(__file__).parent
 MARK = re.compile(r"(<!-- results(?:: (?:(\w+)/)?(\w*))? -->\n).*?(<!-- /results -->)", re.DOTALL)
 DATED = re.compile(r"\d{4}-\d\d-\d\d-.*")
 # columns beside value and peer, where a row has them
-EXTRA = ("std", "seeds", "difference", "spread", "told_apart", "mcnemar_p", "raw_accuracy", "strength")
+EXTRA = (
+    "std",
+    "seeds",
+    "parameters",
+    "trained",
+    "difference",
+    "spread",
+    "told_apart",
+    "mcnemar_p",
+    "raw_accuracy",
+    "strength",
+)
 
 
 def newest(question: str, label: str = "") -> dict[str, Any] | None:
@@ -37,6 +48,10 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}" if abs(value) < 1 else f"{value:.2f}"
 
 
+def plain(value: object) -> str:
+    return f"{value:,}" if type(value) is int else str(value)
+
+
 def ratio(value: float) -> str:
     return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
@@ -54,7 +69,7 @@ def table(result: dict[str, Any]) -> str:
         columns["ratio"] = lambda row: f"**{ratio(row['ratio'])}**" if "ratio" in row else ""
     for key in EXTRA:
         if any(key in row for row in rows):
-            columns[key.replace("_", " ")] = lambda row, key=key: str(row.get(key, ""))
+            columns[key.replace("_", " ")] = lambda row, key=key: plain(row.get(key, ""))
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     lines += ["| " + " | ".join(cell(row) for cell in columns.values()) + " |" for row in rows]
     versions = ", ".join(f"{name} {result['versions'][name]}" for name in ("python", "torch", "transformers"))

@@ -1,6 +1,19 @@
 """Text-attributed graphs."""
 
+from pyg_textgraph.datasets.attach_text import attach_text
+from pyg_textgraph.datasets.frames import from_csv, from_dataframes
+from pyg_textgraph.datasets.ogb_nodes import ogb_nodes
+from pyg_textgraph.datasets.relational import from_tables
 from pyg_textgraph.datasets.text_graph_folder import TextGraphFolder
 from pyg_textgraph.datasets.wordnet import WordNet, WordNetVerbs
 
-__all__ = ["TextGraphFolder", "WordNet", "WordNetVerbs"]
+__all__ = [
+    "TextGraphFolder",
+    "WordNet",
+    "WordNetVerbs",
+    "attach_text",
+    "from_csv",
+    "from_dataframes",
+    "from_tables",
+    "ogb_nodes",
+]

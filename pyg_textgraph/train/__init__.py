@@ -4,12 +4,14 @@ from pyg_textgraph.train.baselines import majority, neighbour_vote
 from pyg_textgraph.train.config import TrainConfig
 from pyg_textgraph.train.evaluate import class_scores
 from pyg_textgraph.train.links import LinkObjective, LinkTrainer, in_batch_candidates, link_ranks
+from pyg_textgraph.train.predict import NodePredictions, predict_nodes
 from pyg_textgraph.train.trainer import Interrupted, Trainer
 
 __all__ = [
     "Interrupted",
     "LinkObjective",
     "LinkTrainer",
+    "NodePredictions",
     "TrainConfig",
     "Trainer",
     "class_scores",
@@ -17,4 +19,5 @@ __all__ = [
     "link_ranks",
     "majority",
     "neighbour_vote",
+    "predict_nodes",
 ]

@@ -21,6 +21,8 @@ class TrainConfig:
         validate_every: Optimizer steps between validations; None validates after every epoch.
         save_every: Optimizer steps between checkpoints.
         num_workers: Processes that load data.
+        bf16: Whether products are computed in bfloat16 while parameters keep their type (autocast).
+        tensorboard: Whether to log for TensorBoard, in the folder ``tensorboard``, besides ``log.csv``.
     """
 
     epochs: int = 1
@@ -33,6 +35,8 @@ class TrainConfig:
     validate_every: int | None = None
     save_every: int = 50
     num_workers: int = 0
+    bf16: bool = False
+    tensorboard: bool = False
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "accumulate", "save_every"):

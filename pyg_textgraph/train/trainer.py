@@ -34,7 +34,7 @@ class Trainer:
         dataset: Graphs; its ``set_epoch``, where there is one, is called before every epoch.
         optimizer: Over the model's parameters. Every group's rate is multiplied by :meth:`TrainConfig.rate`.
         config: Everything else.
-        folder: Where checkpoints (``last``, ``best``) and ``log.csv`` go.
+        folder: Where checkpoints (``last``, ``best``) and logs go.
         validate: Gives a score, higher is better; the parameters of the best one are kept.
         name: Shown on the progress bar.
     """
@@ -77,7 +77,8 @@ class Trainer:
         if resume and (self.folder / "last").exists() | (self.folder / "last.old").exists():
             self._load()
         self.model.train()
-        with stop_signals() as stopped, tqdm(total=self.num_steps, initial=self.step, desc=self.name) as bar:
+        bar = tqdm(total=self.num_steps, initial=self.step, desc=self.name)
+        with stop_signals() as stopped, bar, self._tensorboard() as log:
             while self.step < self.num_steps:
                 for batches in self._epoch(self.step // self.steps_per_epoch):
                     row = self._update(batches)
@@ -85,6 +86,7 @@ class Trainer:
                     if self.validate is not None and (self.step % every == 0 or self.step == self.num_steps):
                         row["score"] = self._validate()
                     self.history.append(row)
+                    log(row)
                     bar.update()
                     bar.set_postfix(loss=f"{row['loss']:.3f}", best=self.best, refresh=False)
                     if stopped.is_set() or self.step % self.config.save_every == 0 or self.step == self.num_steps:
@@ -125,7 +127,8 @@ class Trainer:
         torch.manual_seed(self.config.seed * 1_000_003 + self.step)
         total = 0.0
         for batch in batches:
-            out = self.model(batch.to(self._device()))
+            with self._autocast():
+                out = self.model(batch.to(self._device()))
             loss: Tensor = (out if isinstance(out, Tensor) else out.loss) / len(batches)
             loss.backward()
             total += float(loss.detach())
@@ -138,10 +141,39 @@ class Trainer:
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device
 
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self._device().type, torch.bfloat16, enabled=self.config.bf16)
+
+    @contextmanager
+    def _tensorboard(self) -> Iterator[Callable[[dict[str, float]], None]]:
+        """Gives a function that logs a row; it does nothing unless TensorBoard is asked for."""
+        if not self.config.tensorboard:
+            yield lambda row: None
+            return
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise ImportError(
+                "Trainer: 'tensorboard' is True, which needs TensorBoard; pip install 'pyg-textgraph[tensorboard]'"
+            ) from error
+        # what an interrupted run logged after its last checkpoint is logged again
+        with SummaryWriter(str(self.folder / "tensorboard"), purge_step=self.step + 1) as writer:
+
+            def log(row: dict[str, float]) -> None:
+                step = int(row["step"])
+                for key in ("loss", "score"):
+                    if key in row:
+                        writer.add_scalar(key, row[key], step)
+                for place, group in enumerate(self.optimizer.param_groups):
+                    writer.add_scalar(f"learning rate/{group.get('name', place)}", group["lr"], step)
+
+            yield log
+
     def _validate(self) -> float:
         assert self.validate is not None
         self.model.eval()
-        score = self.validate(self.model)
+        with self._autocast():
+            score = self.validate(self.model)
         self.model.train()
         if self.best is None or score > self.best:
             self.best = score

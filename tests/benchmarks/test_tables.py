@@ -44,6 +44,16 @@ def test_every_mark_gets_its_newest_file(folder: Path) -> None:
         assert "| c | 1.50 |" in front.read_text()
 
 
+def test_extra_columns() -> None:
+    told = json.loads(report(1.0))
+    extra = {"std": 0.01, "seeds": 10, "parameters": 12345678, "told_apart": True}
+    told["rows"] = [{"case": "a", "metric": "m", "value": 0.5, **extra}, {"case": "b", "metric": "m", "value": 0.25}]
+    head, _, first, second, *_ = tables.table(told).splitlines()
+    assert head == "| case | m | std | seeds | parameters | told apart |"
+    assert first == "| a | 0.5 | 0.01 | 10 | 12,345,678 | True |"
+    assert second == "| b | 0.25 |  |  |  |  |"
+
+
 def test_check_fails_on_an_old_table(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "README.md").write_text("<!-- results: speed/ -->\n<!-- /results -->")
     monkeypatch.setattr(sys, "argv", ["tables.py", "--check"])

@@ -3,6 +3,8 @@
 import math
 import os
 import signal
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ from torch_geometric.data import Batch, Data
 
 from pyg_textgraph.train import Interrupted, TrainConfig, Trainer
 from pyg_textgraph.train.checkpoint import load_checkpoint, load_trained, save_checkpoint, trained_parameters
+from tests.nn.families import tiny
+from tests.nn.gtlm_graphs import gtlm, text_graph
 
 CONFIG = TrainConfig(epochs=3, batch_size=2, accumulate=2, save_every=2, seed=3)
 
@@ -133,6 +137,74 @@ def test_rate_rises_then_falls_to_a_tenth() -> None:
 def test_bad_configuration(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"'{name}' is {value}"):
         TrainConfig(**{name: value})  # type: ignore[arg-type]
+
+
+def test_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    config = replace(CONFIG, tensorboard=True, save_every=2)
+    broken = trainer(tmp_path, config=config)
+    broken._update = dying_at(broken, 4)  # type: ignore[method-assign]
+    with pytest.raises(MemoryError):
+        broken.run()
+    history = trainer(tmp_path, config=config, validate=lambda model: 0.5).run(resume=True)
+    events = EventAccumulator(str(tmp_path / "tensorboard"), {"scalars": 0}).Reload()
+    logged = [(event.step, event.value) for event in events.Scalars("loss")]
+    assert logged == [(row["step"], pytest.approx(row["loss"])) for row in history]  # each step once, though resumed
+    rates = [event.value for event in events.Scalars("learning rate/0")]
+    assert rates == pytest.approx([0.05 * row["rate"] for row in history])
+    assert [event.step for event in events.Scalars("score")] == [3, 6, 9]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ImportError, match=r"pip install 'pyg-textgraph\[tensorboard\]'"):
+        trainer(tmp_path / "without", config=config).run()
+
+
+def dying_at(run: Trainer, step: int):  # type: ignore[no-untyped-def]
+    update = run._update
+
+    def wrapped(batches: list[Batch]) -> dict[str, float]:
+        if run.step == step - 1:
+            raise MemoryError
+        return update(batches)
+
+    return wrapped
+
+
+def test_bfloat16_products_and_float32_parameters(tmp_path: Path) -> None:
+    seen = []
+
+    model = Line()
+    model.lin.register_forward_hook(lambda module, inputs, out: seen.append(out.dtype))
+    history = trainer(tmp_path / "bf16", model, replace(CONFIG, bf16=True)).run()
+    assert set(seen) == {torch.bfloat16}
+    assert all(p.dtype == torch.float32 for p in model.parameters())
+    expected = trainer(tmp_path / "full").run()
+    assert curve(history) != curve(expected)
+    assert curve(history) == pytest.approx(curve(expected), rel=0.05, abs=0.05)
+
+
+def test_gtlm_trains_in_bfloat16(tmp_path: Path) -> None:
+    losses = {}
+    for bf16 in (False, True):
+        model = gtlm(tiny("llama"), std=0.1)
+        graphs = []
+        for seed in range(4):
+            graph = text_graph(4, seed)
+            last = int(graph.token_ptr[graph.target + 1])
+            graph.labels = torch.full_like(graph.input_ids, -100)
+            graph.labels[last - 3 : last] = graph.input_ids[last - 3 : last]
+            graphs.append(graph)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        config = TrainConfig(epochs=2, batch_size=2, bf16=bf16)
+        losses[bf16] = curve(Trainer(model, graphs, optimizer, config, tmp_path / str(bf16)).run())  # type: ignore[arg-type]
+    assert losses[True] != losses[False]
+    assert losses[True] == pytest.approx(losses[False], rel=0.05)
+
+
+def test_another_seed_is_another_run(tmp_path: Path) -> None:
+    first = curve(trainer(tmp_path / "a").run())
+    assert curve(trainer(tmp_path / "b").run()) == first
+    assert curve(trainer(tmp_path / "c", config=replace(CONFIG, seed=4)).run()) != first
 
 
 class TestCheckpoint:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -216,7 +216,7 @@ class GTLM(nn.Module):
     def _decoder(self, ids: Tensor, position: Tensor, context: AttentionContext, **kwargs: Any) -> Tensor:
         # adapters are float32 beside half-precision weights: without autocast their products would be, too
         half = self.base_model.dtype in (torch.bfloat16, torch.float16)
-        with torch.autocast(ids.device.type, self.base_model.dtype if half else None, enabled=half):
+        with torch.autocast(ids.device.type, self.base_model.dtype) if half else nullcontext():
             return self.base_model(
                 input_ids=ids, position_ids=position, use_cache=False, text_graph=context, **kwargs
             ).logits
