@@ -1,6 +1,21 @@
 """Text-attributed graphs."""
 
+from pyg_textgraph.datasets.connectivity import Connectivity
+from pyg_textgraph.datasets.family_tree import FamilyTree
+from pyg_textgraph.datasets.graph_qa import GraphQA
+from pyg_textgraph.datasets.kg_qa import KGQA
+from pyg_textgraph.datasets.question_graphs import GraphQuestion, QuestionGraphs
 from pyg_textgraph.datasets.text_graph_folder import TextGraphFolder
 from pyg_textgraph.datasets.wordnet import WordNet, WordNetVerbs
 
-__all__ = ["TextGraphFolder", "WordNet", "WordNetVerbs"]
+__all__ = [
+    "KGQA",
+    "Connectivity",
+    "FamilyTree",
+    "GraphQA",
+    "GraphQuestion",
+    "QuestionGraphs",
+    "TextGraphFolder",
+    "WordNet",
+    "WordNetVerbs",
+]
