@@ -27,7 +27,7 @@ from pyg_textgraph.nn.gala import (
     tune_strength,
 )
 
-STRENGTHS = (0.25, 0.5, 1.0, 2.0)
+STRENGTHS = (0.5, 1.0, 2.0, 4.0, 8.0)
 Answers = list[int | None]
 
 

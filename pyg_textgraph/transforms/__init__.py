@@ -7,6 +7,7 @@ from pyg_textgraph.transforms.ego_text_sampler import EgoTextSampler
 from pyg_textgraph.transforms.incidence_graph import IncidenceGraph
 from pyg_textgraph.transforms.link_split import SplitTextLinks
 from pyg_textgraph.transforms.pairs import k_hop_pairs
+from pyg_textgraph.transforms.tokenize_question import TokenizeQuestion
 from pyg_textgraph.transforms.tokenize_text import TokenizeText
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "EgoTextSampler",
     "IncidenceGraph",
     "SplitTextLinks",
+    "TokenizeQuestion",
     "TokenizeText",
     "k_hop_pairs",
 ]

@@ -1,0 +1,58 @@
+"""How good the answers are: written ones, chosen ones, and the next token's where the right ones before it are given."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+from torch_geometric.data import Batch
+from torch_geometric.loader import DataLoader
+from tqdm import tqdm
+
+from pyg_textgraph.data import answer_ids
+from pyg_textgraph.nn import GTLM
+
+
+def written(
+    model: GTLM, data: Dataset[Any], longest: int, batch_size: int = 16, progress: str | None = None
+) -> list[str | None]:
+    """What the model writes in at most **longest** tokens, end token included; None where it does not end."""
+    out: list[str | None] = []
+    for batch in tqdm(DataLoader(data, batch_size), progress, disable=progress is None, leave=False):
+        rows = model.generate(batch.to(model.device), longest, return_ids=True)
+        out += [model.tokenizer.decode(row) if len(row) < longest else None for row in rows]  # type: ignore[union-attr]
+    return out
+
+
+def exact_match(answers: Sequence[str | None], right: Sequence[str]) -> float:
+    """The share of answers that end by themselves and are right to the letter, spaces around them aside."""
+    return sum(a is not None and a.strip() == b for a, b in zip(answers, right, strict=True)) / max(1, len(right))
+
+
+@torch.no_grad()
+def teacher_forced_match(model: GTLM, data: Dataset[Any], batch_size: int = 16) -> float:
+    """The share of graphs whose every answer token is the likeliest after the right ones. No accuracy: the model is
+    shown the beginning of the answer."""
+    model.eval()
+    right = total = 0
+    for batch in DataLoader(data, batch_size):
+        graphs: Batch = batch
+        count = [int((graph.labels >= 0).sum()) for graph in graphs.to_data_list()]
+        out = model(graphs.to(model.device))
+        hit = (out.logits.argmax(-1) == out.labels).cpu().split(count)
+        right, total = right + sum(bool(h.all()) for h in hit), total + len(count)
+    return right / max(1, total)
+
+
+def longest_answer(model: GTLM, answers: Sequence[str]) -> int:
+    """Tokens of the longest answer, end token included."""
+    return max(answer_ids(model.tokenizer, answer).numel() for answer in set(answers))  # type: ignore[arg-type]
+
+
+def most_frequent(train: Sequence[str], test: Sequence[str]) -> float:
+    """How often the most frequent training answer is right."""
+    guess = Counter(train).most_common(1)[0][0]
+    return sum(answer == guess for answer in test) / max(1, len(test))

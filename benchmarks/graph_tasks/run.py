@@ -1,0 +1,154 @@
+"""Questions about generated graphs: GTLM against the same language model on the graph written as text. See README.md.
+
+One configuration is one row. A run that was stopped goes on with --resume; --record writes the row's result file, and
+--collect writes the tables' files from those of the rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import warnings
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import Subset
+
+from benchmarks.common import Row, write_results
+from benchmarks.graph_tasks.config import Config, names
+from benchmarks.graph_tasks.evaluate import exact_match, longest_answer, most_frequent, teacher_forced_match, written
+from benchmarks.graph_tasks.task import make_data, make_model, passes
+from benchmarks.tables import newest
+from pyg_textgraph.datasets import QuestionGraphs
+from pyg_textgraph.train import Interrupted, TrainConfig, Trainer, class_scores
+
+PEER = "GTLM, Llama-3.2-1B (published)"
+
+
+def first(data: QuestionGraphs, size: int) -> tuple[Subset[Any], list[str]]:
+    """The first graphs of a split, and their answers."""
+    size = min(size, len(data))
+    return Subset(data, range(size)), [question.answer for question in data.questions[:size]]
+
+
+def run(config: Config, folder: Path, resume: bool, smoke: bool = False) -> list[Row]:
+    """Trains, evaluates and returns the rows; a finished run is read back."""
+    kept = folder / "rows.json"
+    if resume and kept.is_file():
+        rows: list[Row] = json.loads(kept.read_text())
+        return rows
+    model, source = make_model(config, smoke)
+    sizes = (8, 4, 4) if smoke else None
+    train, val, test = (make_data(config, split, model.tokenizer, sizes) for split in ("train", "val", "test"))
+    longest = longest_answer(model, [q.answer for data in (train, val, test) for q in data.questions])
+    history: list[dict[str, float]] = []
+    begin = time.perf_counter()
+    if config.method != "zero-shot":
+        validation, right = first(val, config.validation_graphs)
+
+        def score(_: nn.Module) -> float:
+            return exact_match(written(model, validation, longest), right)
+
+        settings = TrainConfig(
+            batch_size=config.graphs_per_step // config.accumulate, accumulate=config.accumulate, save_every=10,
+            validate_every=max(1, config.steps // max(1, config.validations)), seed=config.seed,
+        )  # fmt: skip
+        data = passes(train, config.steps * config.graphs_per_step, config.seed)
+        optimizer = torch.optim.AdamW(model.param_groups(config.lr, config.bias_lr, config.weight_decay))
+        history = Trainer(model, data, optimizer, settings, folder, score, config.name).run(resume)
+    seconds = time.perf_counter() - begin
+    rows = measure(model, config, train, test, longest)
+    about = {"settings": asdict(config), "weights": source, "minutes_of_last_start": round(seconds / 60, 1)}
+    scores = [[row["step"], row["score"]] for row in history if "score" in row]
+    rows = [row | about | {"validation": scores} for row in rows]
+    folder.mkdir(parents=True, exist_ok=True)
+    if config.method != "zero-shot" and not smoke:
+        model.save_pretrained(folder / "model")
+    kept.write_text(json.dumps(rows))
+    return rows
+
+
+def measure(model: Any, config: Config, train: QuestionGraphs, test: QuestionGraphs, longest: int) -> list[Row]:
+    """All metrics on the test graphs."""
+    graphs, right = first(test, config.test_graphs)
+    # an untrained model does not know the format: its first line is what can be compared
+    room = longest if config.method != "zero-shot" else longest + 8
+    answers = written(model, graphs, room, progress="testing")
+    case = f"{config.name} test={len(right)}"
+    rows: list[Row] = [{"case": case, "metric": "exact match", "value": exact_match(answers, right)}]
+    if config.paper is not None:
+        rows[0] |= {"peer": PEER, "peer_value": config.paper / 100}
+    if config.method == "zero-shot":
+        lines = []
+        for batch_answer in written_anyway(model, graphs, room):
+            lines.append(batch_answer.strip().split("\n")[0].strip().rstrip(".").lower())
+        rows.append({"case": case, "metric": "first line's match", "value": exact_match(lines, right)})
+    if test.answers is not None:
+        chosen = class_scores(model, graphs, test.answers).argmax(-1).tolist()
+        value = exact_match([test.answers[c] for c in chosen], right)
+        rows.append({"case": case, "metric": "accuracy by class scores", "value": value})
+    rows.append({"case": case, "metric": "teacher-forced match", "value": teacher_forced_match(model, graphs)})
+    most = most_frequent([q.answer for q in train.questions], right)
+    rows.append({"case": case, "metric": "most frequent training answer", "value": most})
+    return [row | {"value": round(row["value"], 4)} for row in rows]
+
+
+def written_anyway(model: Any, graphs: Subset[Any], longest: int) -> list[str]:
+    """What the model writes, whether it ends or not."""
+    from torch_geometric.loader import DataLoader
+
+    return [text for batch in DataLoader(graphs, 16) for text in model.generate(batch.to(model.device), longest)]
+
+
+def collect() -> list[Path]:
+    """One result file per table, from the newest file of each row."""
+    tables: dict[str, list[Row]] = {}
+    for name in names():
+        found = newest("graph_tasks", name)
+        if found is not None:
+            tables.setdefault(Config.load(name).table, []).extend(found["rows"])
+    short = ("case", "metric", "value", "peer", "peer_value")
+    return [
+        write_results("graph_tasks", [{k: row[k] for k in short if k in row} for row in rows], sys.argv, table)
+        for table, rows in tables.items()
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--config", nargs="+", metavar="NAME", help=f"one or more of: {', '.join(names())}")
+    what.add_argument("--collect", action="store_true", help="write the tables' result files from the rows'")
+    parser.add_argument("--resume", action="store_true", help="go on where an earlier run stopped")
+    parser.add_argument("--record", action="store_true", help="write each row's result beside this script")
+    parser.add_argument("--smoke", action="store_true", help="a tiny random model and a few steps: does everything run?")
+    parser.add_argument("--folder", type=Path, default=Path("runs/graph_tasks"), help="where checkpoints go")
+    args = parser.parse_args()
+    if args.collect:
+        print(*collect(), sep="\n")
+        return
+    if args.smoke and args.record:
+        parser.error("--smoke measures nothing that could be recorded")
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")  # peft uses an old name of theirs
+    for config in [Config.load(name) for name in args.config]:
+        if args.smoke:
+            config = replace(config, steps=2, graphs_per_step=2, accumulate=1, validations=1, rank=min(config.rank, 2))
+        folder = args.folder / (f"{config.name}-smoke" if args.smoke else config.name)
+        try:
+            rows = run(config, folder, args.resume, args.smoke)
+        except Interrupted as stop:
+            print(f"\n{stop}. Go on with --resume.")
+            sys.exit(130)
+        for row in rows:
+            print(f"{row['case']:<50} {row['metric']:<32} {row['value']:.3f}")
+        if args.record:
+            print(write_results("graph_tasks", rows, sys.argv, config.name))
+
+
+if __name__ == "__main__":
+    main()
