@@ -15,7 +15,7 @@ within() {
 }
 
 if [[ " $* " != *" --dry "* ]]; then
-  if ! "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
+  if [[ $("$python" -c 'import torch; print(torch.cuda.is_available())') == False ]]; then
     echo "no GPU here: nothing to measure (--dry runs tiny shapes on the CPU)"
     exit 0
   fi
