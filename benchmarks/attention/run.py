@@ -143,49 +143,66 @@ def error_rows(case: str, layout: TokenLayout) -> Iterator[Row]:
         yield row | {"peer_value": peer_value, "ratio": value / peer_value}
 
 
+def case_of(layout: TokenLayout, dtype: torch.dtype) -> str:
+    nodes, tokens = int(layout.num_nodes.max()), layout.num_tokens
+    return f"attention graphs={layout.num_graphs} nodes={nodes} tokens={tokens} {str(dtype)[6:]}"
+
+
 def main_rows(repeats: int) -> Iterator[Row]:
-    """One graph, and as many tokens in four."""
-    for graphs, nodes in ((1, 61), (4, 15)):
-        layout = text_layout(graphs, nodes, 16)
+    """One graph, and about as many tokens in four."""
+    for graphs, nodes, tokens in ((1, 61, 16), (4, 15, 16), (4, 61, 4)):
+        layout = text_layout(graphs, nodes, tokens)
         for dtype in DTYPES:
-            case = f"attention graphs={graphs} nodes={nodes} tokens={layout.num_tokens} {str(dtype)[6:]}"
-            yield from time_rows(case, runs(layout, dtype), repeats)
-        yield from error_rows(f"attention graphs={graphs} nodes={nodes} tokens={layout.num_tokens} bfloat16", layout)
+            yield from time_rows(case_of(layout, dtype), runs(layout, dtype), repeats)
+        yield from error_rows(case_of(layout, torch.bfloat16), layout)
+
+
+# graphs, nodes, tokens per node; what changes is the sweep's name
+SWEEPS = {
+    "nodes": [(1, 15, 16), (1, 61, 16), (1, 122, 16), (1, 256, 16)],
+    "tokens per node": [(1, 976, 1), (1, 244, 4), (1, 61, 16), (1, 16, 61)],
+    "graphs": [(1, 61, 16), (2, 61, 8), (4, 61, 4), (8, 61, 2), (16, 61, 1)],
+}
+HOPS = {"hops": [(256, 1), (256, 2), (256, 3)], "nodes at 2 hops": [(64, 2), (128, 2), (256, 2), (512, 2)]}
 
 
 def sweep_rows(repeats: int) -> Iterator[Row]:
-    """Longer texts, more nodes, more graphs, and k hops."""
-    for graphs, nodes, tokens in ((1, 15, 16), (1, 61, 4), (1, 61, 32), (1, 244, 4), (16, 15, 16), (1, 256, 16)):
-        layout = text_layout(graphs, nodes, tokens)
-        for dtype in DTYPES:
-            case = f"attention graphs={graphs} nodes={nodes} tokens={layout.num_tokens} {str(dtype)[6:]}"
-            yield from time_rows(case, runs(layout, dtype, materialized=layout.num_tokens < 2048), repeats)
-    for nodes, k in ((256, 1), (256, 2), (256, 3)):
-        layout, pairs = text_layout(1, nodes, 16), k_hop(nodes, k)
-        for dtype in DTYPES:
-            case = f"khop k={k} nodes={nodes} tokens={layout.num_tokens} pairs={pairs.size(1)} {str(dtype)[6:]}"
-            yield from time_rows(case, runs(layout, dtype, pairs), repeats)
+    """More nodes, longer texts, more graphs, and k hops; every row says of which **sweep**, and **at** what."""
+    for sweep, shapes in SWEEPS.items():
+        for shape in shapes:
+            layout, at = text_layout(*shape), shape[{"graphs": 0, "nodes": 1, "tokens per node": 2}[sweep]]
+            for dtype in DTYPES:
+                functions = runs(layout, dtype, materialized=layout.num_tokens < 2048)
+                for row in time_rows(case_of(layout, dtype), functions, repeats):
+                    yield row | {"sweep": sweep, "at": at, "type": str(dtype)[6:]}
+    for sweep, cases in HOPS.items():
+        for nodes, k in cases:
+            layout, pairs = text_layout(1, nodes, 16), k_hop(nodes, k)
+            for dtype in DTYPES:
+                case = f"khop k={k} nodes={nodes} tokens={layout.num_tokens} pairs={pairs.size(1)} {str(dtype)[6:]}"
+                for row in time_rows(case, runs(layout, dtype, pairs), repeats):
+                    yield row | {"sweep": sweep, "at": k if sweep == "hops" else nodes, "type": str(dtype)[6:]}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sweep", action="store_true", help="more shapes and k hops; minutes")
+    parser.add_argument("--sweep", action="store_true", help="more shapes and k hops instead; minutes")
     parser.add_argument("--quick", action="store_true", help="few repeats, writes nothing")
     parser.add_argument("--flex", action="store_true", help="FlexAttention's forward too; needs a C++ compiler")
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     rows = []
-    parts = [main_rows, *([flex_rows] if args.flex else []), *([sweep_rows] if args.sweep else [])]
+    parts = [sweep_rows] if args.sweep else [main_rows, *([flex_rows] if args.flex else [])]
     for part in parts:
-        for row in part(3 if args.quick else 5 if part is sweep_rows else 15):
+        for row in part(3 if args.quick else 4 if part is sweep_rows else 15):
             rows.append(row)
             print(
                 f"{row['case']:60} {row['metric']:24} {row['value']:9.4f} {row['ratio']:6.2f}× {row['peer']}",
                 flush=True,
             )
     if not args.quick:
-        print(write_results("attention", rows, sys.argv))
+        print(write_results("attention", rows, sys.argv, label="sweep" if args.sweep else ""))
 
 
 if __name__ == "__main__":

@@ -229,6 +229,17 @@ def test_autocast_and_checkpoint_change_nothing() -> None:
     assert_close([x.to(y.dtype) for x, y in zip(actual, expected, strict=True)], expected, tolerance=0)
 
 
+def test_compiled_code_may_call_it() -> None:
+    layout = make_layout([[3, 2, 5]], "prefix", [1])
+    inputs = random_inputs(layout, dtype=torch.float32)
+
+    def layer(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+        return 2 * graph_attention(q * 3, k, v, layout, bias.sin())
+
+    compiled = torch.compile(layer, backend="aot_eager")
+    assert_close(with_grads(compiled, *inputs), with_grads(layer, *inputs), tolerance=1e-6)
+
+
 @pytest.fixture
 def threads() -> Iterator[None]:
     before = torch.get_num_threads()
