@@ -3,7 +3,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 export PYTHONPATH := $(CURDIR)
 
-.PHONY: install quickstart quickstart-full test test-all kernels lint types tables benchmarks-smoke ci clean
+.PHONY: install quickstart quickstart-full test test-all kernels lint types tables docs tutorials benchmarks-smoke ci clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -42,6 +42,14 @@ types: install
 
 tables: install
 	$(RUN) -m benchmarks.tables $(ARGS)
+
+# warnings are errors; tutorials are shown as committed
+docs: install
+	$(RUN) -m sphinx -q -W --keep-going -b html docs build/docs $(ARGS)
+
+# runs the tutorials and keeps their outputs
+tutorials: install
+	$(RUN) -m tools.run_tutorials $(ARGS)
 
 # do all benchmarks start and end? A minute, no numbers kept
 benchmarks-smoke: install

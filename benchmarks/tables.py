@@ -1,4 +1,4 @@
-"""Writes the tables of all READMEs from the newest result file of each question.
+"""Writes the tables of all READMEs and of the documentation from the newest result file of each question.
 
 A table stands between ``<!-- results -->`` and ``<!-- /results -->``; ``<!-- results: pretrain -->`` reads the files
 whose name ends in ``-pretrain.json``, and ``<!-- results: quickstart/ -->`` those of another folder.
@@ -91,7 +91,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing, fail if a table is out of date")
     args = parser.parse_args()
-    pages = [HERE.parent / "README.md", *sorted(HERE.glob("*/README.md"))]
+    root = HERE.parent
+    pages = [root / "README.md", *sorted(HERE.glob("*/README.md")), *sorted((root / "docs").glob("*.md"))]
     stale = {page: text for page in pages if (text := filled(page)) != page.read_text()}
     names = [str(page.relative_to(HERE.parent)) for page in stale]
     if args.check:
