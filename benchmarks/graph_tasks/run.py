@@ -126,7 +126,7 @@ def main() -> None:
     what.add_argument("--collect", action="store_true", help="write the tables' result files from the rows'")
     parser.add_argument("--resume", action="store_true", help="go on where an earlier run stopped")
     parser.add_argument("--record", action="store_true", help="write each row's result beside this script")
-    parser.add_argument("--smoke", action="store_true", help="a tiny random model and a few steps: does everything run?")
+    parser.add_argument("--smoke", action="store_true", help="a tiny random model, a few steps: does it run?")
     parser.add_argument("--folder", type=Path, default=Path("runs/graph_tasks"), help="where checkpoints go")
     args = parser.parse_args()
     if args.collect:

@@ -50,7 +50,9 @@ class Connectivity(QuestionGraphs):
 def _draw(rng: np.random.Generator, n: int, same: bool) -> GraphQuestion:
     parts = int(rng.integers(2, min(4, n // 2) + 1))
     # every component has two nodes at least
-    component = rng.permutation(np.concatenate([np.repeat(np.arange(parts), 2), rng.integers(parts, size=n - 2 * parts)]))
+    component = rng.permutation(
+        np.concatenate([np.repeat(np.arange(parts), 2), rng.integers(parts, size=n - 2 * parts)])
+    )
     edges: set[tuple[int, int]] = set()
     for part in range(parts):
         nodes = rng.permutation(np.flatnonzero(component == part)).tolist()

@@ -46,7 +46,11 @@ TASKS: dict[Task, tuple[str, int, Callable[..., str]]] = {
     "node_count": ("How many nodes are in this graph?", 0, lambda g: str(g.number_of_nodes())),
     "edge_count": ("How many edges are in this graph?", 0, lambda g: str(g.number_of_edges())),
     "cycle_check": ("Is there a cycle in this graph?", 0, lambda g: _yes(not nx.is_forest(g))),
-    "triangle_counting": ("How many triangles are in this graph?", 0, lambda g: str(sum(nx.triangles(g).values()) // 3)),
+    "triangle_counting": (
+        "How many triangles are in this graph?",
+        0,
+        lambda g: str(sum(nx.triangles(g).values()) // 3),
+    ),
     "node_degree": ("What is the degree of node {}?", 1, lambda g, u: str(g.degree[u])),
     "connected_nodes": ("Which nodes are connected to node {}, in increasing order?", 1, _neighbours),
     "reachability": ("Is there a path from node {} to node {}?", 2, lambda g, u, v: _yes(nx.has_path(g, u, v))),

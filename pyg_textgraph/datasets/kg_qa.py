@@ -41,9 +41,7 @@ class Organisation:
         self._link(REQUIRES, self.projects, self.resources, 0.4, rng)
         self._link(CAN_ACCESS, self.people, self.resources, 0.4, rng)
 
-    def _link(
-        self, name: str, sources: list[int], targets: list[int], p: float, rng: np.random.Generator
-    ) -> None:
+    def _link(self, name: str, sources: list[int], targets: list[int], p: float, rng: np.random.Generator) -> None:
         """Every source gets a geometric number of targets, 1/p on average and as many as there are at most."""
         for source in sources:
             count = min(int(rng.geometric(p)), len(targets))
