@@ -63,7 +63,11 @@ def run(config: Config, folder: Path, resume: bool, smoke: bool = False) -> list
         history = Trainer(model, data, optimizer, settings, folder, score, config.name).run(resume)
     seconds = time.perf_counter() - begin
     rows = measure(model, config, train, test, longest)
-    about = {"settings": asdict(config), "weights": source, "minutes_of_last_start": round(seconds / 60, 1)}
+    about = {
+        "settings": asdict(config) | {"biases": list(config.biases)},
+        "weights": source,
+        "minutes_of_last_start": round(seconds / 60, 1),
+    }
     scores = [[row["step"], row["score"]] for row in history if "score" in row]
     rows = [row | about | {"validation": scores} for row in rows]
     folder.mkdir(parents=True, exist_ok=True)
