@@ -1,4 +1,4 @@
-"""How good the answers are: written ones, chosen ones, and the next token's where the right ones before it are given."""
+"""How good the answers are: written ones, chosen ones, and the next token's given the right ones before it."""
 
 from __future__ import annotations
 

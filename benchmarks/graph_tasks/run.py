@@ -63,7 +63,11 @@ def run(config: Config, folder: Path, resume: bool, smoke: bool = False) -> list
         history = Trainer(model, data, optimizer, settings, folder, score, config.name).run(resume)
     seconds = time.perf_counter() - begin
     rows = measure(model, config, train, test, longest)
-    about = {"settings": asdict(config), "weights": source, "minutes_of_last_start": round(seconds / 60, 1)}
+    about = {
+        "settings": asdict(config) | {"biases": list(config.biases)},
+        "weights": source,
+        "minutes_of_last_start": round(seconds / 60, 1),
+    }
     scores = [[row["step"], row["score"]] for row in history if "score" in row]
     rows = [row | about | {"validation": scores} for row in rows]
     folder.mkdir(parents=True, exist_ok=True)
@@ -126,7 +130,7 @@ def main() -> None:
     what.add_argument("--collect", action="store_true", help="write the tables' result files from the rows'")
     parser.add_argument("--resume", action="store_true", help="go on where an earlier run stopped")
     parser.add_argument("--record", action="store_true", help="write each row's result beside this script")
-    parser.add_argument("--smoke", action="store_true", help="a tiny random model and a few steps: does everything run?")
+    parser.add_argument("--smoke", action="store_true", help="a tiny random model, a few steps: does it run?")
     parser.add_argument("--folder", type=Path, default=Path("runs/graph_tasks"), help="where checkpoints go")
     args = parser.parse_args()
     if args.collect:

@@ -61,7 +61,8 @@ def make_model(config: Config, smoke: bool = False) -> tuple[GTLM, str]:
     if smoke:
         sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
         tokenizer = ByT5Tokenizer()  # bytes: needs no files
-        base = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=8192, eos_token_id=1, **sizes))
+        sizes |= {"vocab_size": len(tokenizer), "max_position_embeddings": 8192, "eos_token_id": 1}
+        base = LlamaForCausalLM(LlamaConfig(**sizes))
         return GTLM(base, tokenizer, lora, biases=biases), "random"
     name, source = fetch(SMOLLM2) if config.base == "smollm2" else (config.base, config.base)
     dtype = getattr(torch, config.dtype)

@@ -64,7 +64,7 @@ RELATIONS: list[tuple[tuple[str, str, str], Callable[[Person], list[Person]]]] =
 
 
 class FamilyTree(QuestionGraphs):
-    """Three generations of a family, and a question such as "What is the favourite city of X's second oldest grandson?".
+    """Three generations of a family, and a question like "What is the favourite city of X's second oldest grandson?".
 
     A person's text is the name, which is unique, gender, year of birth and three favourite things. SPOUSE edges go both
     ways, CHILD edges from both parents to the child. Aunts, uncles, nieces and nephews are those by blood. A question
@@ -145,7 +145,7 @@ def ask(people: list[Person], rng: np.random.Generator) -> tuple[Person, str, st
         if not relatives or len(set(years)) < len(years):
             continue
         relatives.sort(key=lambda p: p.born)
-        ranks = list(enumerate(RANKS[: len(relatives)])) + [(len(relatives) - 1, "youngest")]
+        ranks = [*enumerate(RANKS[: len(relatives)]), (len(relatives) - 1, "youngest")]
         place, rank = ranks[int(rng.integers(len(ranks)))] if len(relatives) > 1 else (0, "")
         thing = list(FAVOURITES)[int(rng.integers(len(FAVOURITES)))]
         relation = f"{rank} {words[which]}".strip()
