@@ -1,6 +1,6 @@
 """One small training loop, its checkpoints, and evaluation."""
 
-from pyg_textgraph.train.baselines import majority, neighbour_vote
+from pyg_textgraph.train.baselines import label_propagation, majority, neighbour_vote
 from pyg_textgraph.train.config import TrainConfig
 from pyg_textgraph.train.evaluate import class_scores
 from pyg_textgraph.train.links import LinkObjective, LinkTrainer, in_batch_candidates, link_ranks
@@ -14,6 +14,7 @@ __all__ = [
     "Trainer",
     "class_scores",
     "in_batch_candidates",
+    "label_propagation",
     "link_ranks",
     "majority",
     "neighbour_vote",
