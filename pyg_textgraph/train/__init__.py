@@ -3,19 +3,23 @@
 from pyg_textgraph.train.baselines import label_propagation, majority, neighbour_vote
 from pyg_textgraph.train.config import TrainConfig
 from pyg_textgraph.train.evaluate import class_scores
+from pyg_textgraph.train.gnn import GNNConfig, embed_texts, train_gnn
 from pyg_textgraph.train.links import LinkObjective, LinkTrainer, in_batch_candidates, link_ranks
 from pyg_textgraph.train.trainer import Interrupted, Trainer
 
 __all__ = [
+    "GNNConfig",
     "Interrupted",
     "LinkObjective",
     "LinkTrainer",
     "TrainConfig",
     "Trainer",
     "class_scores",
+    "embed_texts",
     "in_batch_candidates",
     "label_propagation",
     "link_ranks",
     "majority",
     "neighbour_vote",
+    "train_gnn",
 ]
