@@ -1,5 +1,6 @@
 """Figures that show what models do; they need matplotlib."""
 
+from pyg_textgraph.viz.attention import plot_node_attention
 from pyg_textgraph.viz.bias import plot_bias_size, plot_distance_tables
 from pyg_textgraph.viz.graph_machine import (
     distance_shares,
@@ -17,6 +18,7 @@ __all__ = [
     "plot_distance_tables",
     "plot_distances",
     "plot_learning_curves",
+    "plot_node_attention",
     "plot_token_edges",
     "plot_weight_entropy",
     "read_log",

@@ -24,6 +24,7 @@ from pyg_textgraph.nn.models.gtlm import storage
 from pyg_textgraph.nn.models.gtlm.attention import AttentionContext, PackedContext, install
 from pyg_textgraph.nn.models.gtlm.config import GTLMConfig
 from pyg_textgraph.nn.models.gtlm.decoding import DecodeContext, branches
+from pyg_textgraph.nn.models.gtlm.node_attention import NodeAttentionContext
 from pyg_textgraph.nn.models.gtlm.visibility import visible_pairs
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ class GTLM(nn.Module):
         features = PairFeatures.from_batch(batch, self.config.biases, pairs=pairs)
         return PackedContext(layout, self.graph_bias, self.graph_bias.prepare(features), pairs, self.config.backend)
 
-    def _read(self, batch: Data, layout: TokenLayout, at: Tensor, context: PackedContext | None = None) -> Tensor:
+    def _read(self, batch: Data, layout: TokenLayout, at: Tensor, context: AttentionContext | None = None) -> Tensor:
         """The logits at some packed places. Shapes: **at** (S,); **returns** (S, V)."""
         input_ids = batch.input_ids[layout.order]
         vocabulary = self.base_model.get_input_embeddings().num_embeddings
@@ -323,11 +324,30 @@ class GTLM(nn.Module):
             rows.append(row[: int(stop[0])] if len(stop) else row)
         return rows if return_ids else self._tokenizer().batch_decode(rows)
 
-    def _read_prefix(self, batch: Data, keep: bool = True) -> tuple[Tensor, PackedContext, Tensor]:
-        """Logits after each graph's last token (B, V), the context with keys and values kept, and target nodes (B,)."""
+    @torch.no_grad()
+    def node_attention(self, batch: Data) -> Tensor:
+        """How the last token before each answer spreads its attention over the nodes of its graph.
+
+        Compares every token with every other one: for looking at small graphs.
+
+        Shapes:
+            - **returns** (L, B, H, N) float32, sums over N to one; 0 where a graph has fewer nodes
+        """
+        layout = self._prefix_layout(batch)
+        context = NodeAttentionContext(self._context(batch, layout))
+        with self._evaluating():
+            self._read(batch, layout, layout.last, context)
+        return torch.stack([context.kept[layer] for layer in sorted(context.kept)])
+
+    def _prefix_layout(self, batch: Data) -> TokenLayout:
         layout = TokenLayout.from_data(batch, answers=False)
         if "target" not in batch or not bool(layout.is_target[layout.last].all()):
             raise ValueError("GTLM: every graph needs a 'target' with tokens before its answer")
+        return layout
+
+    def _read_prefix(self, batch: Data, keep: bool = True) -> tuple[Tensor, PackedContext, Tensor]:
+        """Logits after each graph's last token (B, V), the context with keys and values kept, and target nodes (B,)."""
+        layout = self._prefix_layout(batch)
         context = self._context(batch, layout)
         context.kept = {} if keep else None
         return self._read(batch, layout, layout.last, context), context, layout.node[layout.last]
