@@ -27,11 +27,6 @@ def written(
     return out
 
 
-def exact_match(answers: Sequence[str | None], right: Sequence[str]) -> float:
-    """The share of answers that end by themselves and are right to the letter, spaces around them aside."""
-    return sum(a is not None and a.strip() == b for a, b in zip(answers, right, strict=True)) / max(1, len(right))
-
-
 @torch.no_grad()
 def teacher_forced_match(model: GTLM, data: Dataset[Any], batch_size: int = 16) -> float:
     """The share of graphs whose every answer token is the likeliest after the right ones. No accuracy: the model is

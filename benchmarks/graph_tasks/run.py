@@ -21,10 +21,11 @@ from torch.utils.data import Subset
 
 from benchmarks.common import Row, write_results
 from benchmarks.graph_tasks.config import Config, names
-from benchmarks.graph_tasks.evaluate import exact_match, longest_answer, most_frequent, teacher_forced_match, written
+from benchmarks.graph_tasks.evaluate import longest_answer, most_frequent, teacher_forced_match, written
 from benchmarks.graph_tasks.task import make_data, make_model, passes
 from benchmarks.tables import newest
 from pyg_textgraph.datasets import QuestionGraphs
+from pyg_textgraph.metrics import exact_match
 from pyg_textgraph.train import Interrupted, TrainConfig, Trainer, class_scores
 
 PEER = "GTLM, Llama-3.2-1B (published)"

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks.graph_tasks.config import Config, names
-from benchmarks.graph_tasks.evaluate import exact_match, most_frequent
+from benchmarks.graph_tasks.evaluate import most_frequent
 from benchmarks.graph_tasks.run import run
 from benchmarks.graph_tasks.task import WriteOut, passes
 from pyg_textgraph import datasets
 from pyg_textgraph.datasets import KGQA, GraphQA
 from pyg_textgraph.datasets.graph_qa import TASKS
+from pyg_textgraph.metrics import exact_match
 
 
 def test_every_configuration_is_valid() -> None:
