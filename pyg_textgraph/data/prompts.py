@@ -141,6 +141,8 @@ def add_question_node(data: Data, question: str, mentions: Sequence[int] | Tenso
         raise ValueError(f"add_question_node: edges carry {extra}; turn them into nodes first (IncidenceGraph)")
     out.text = [*node_texts(data), question]
     out.edge_index = torch.cat([data.edge_index, torch.stack([torch.full_like(to, n), to])], dim=1)
+    if "relation_mask" in data:
+        out.relation_mask = torch.cat([data.relation_mask, data.relation_mask.new_zeros(1)])
     out.num_nodes = n + 1
     out.target = n
     return out

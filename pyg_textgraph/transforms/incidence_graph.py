@@ -38,6 +38,7 @@ class IncidenceGraph(BaseTransform):
     Shapes:
         - **data.edge_index** (2, 2·E'), E' = distinct directed edges: all u → e, then all e → v
         - **data.text** (or ``text_nodes``) one string per node
+        - **data.relation_mask** (N + edge nodes,) bool, true for edge nodes
 
     Raises:
         ValueError: If there is not one text per node or edge, if there are edge texts but no node texts, or if the
@@ -77,6 +78,7 @@ class IncidenceGraph(BaseTransform):
                 del data[key]
         data.edge_index = torch.from_numpy(edge_index).to(edges.device)
         data.num_nodes = edges.num_nodes + len(first)
+        data.relation_mask = torch.arange(data.num_nodes, device=edges.device) >= edges.num_nodes
         if nodes is not None:
             text = list(number)
             data[text_key] = [*nodes, *(text[name] or f"({i}, {j})" for i, j, name in ends.tolist())]

@@ -81,7 +81,7 @@ def test_edge_order_of_an_undirected_graph_does_not_matter_for_names() -> None:
 def test_attributes_of_a_molecule() -> None:
     data = graph(2, [(0, 1), (1, 0)], [1.0, 1.0], x=torch.ones(2, 4), edge_attr=torch.ones(2, 3), y=torch.tensor([1]))
     out = IncidenceGraph()(data)
-    assert set(out.keys()) == {"edge_index", "num_nodes", "y"}
+    assert set(out.keys()) == {"edge_index", "num_nodes", "relation_mask", "y"}
     assert out.num_nodes == 3
     assert out.y.tolist() == [1]
     out.validate()
