@@ -65,9 +65,9 @@ class TokenLayout:
         total = int(count.sum())
         for key in ("input_ids", "labels"):
             if key in data and data[key].shape != (total,):
-                got = tuple(data[key].shape)
+                shape = tuple(data[key].shape)
                 raise ValueError(
-                    f"TokenLayout: '{key}' is of shape {got}, expected ({total},), the sum of 'num_tokens'"
+                    f"TokenLayout: '{key}' is of shape {shape}, expected ({total},), the sum of 'num_tokens'"
                 )
         device = count.device
         ptr = data.ptr if "ptr" in data else torch.tensor([0, data.num_nodes], device=device)

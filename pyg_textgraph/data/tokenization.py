@@ -64,7 +64,7 @@ def tokenize_texts(
         - **returns** token ids (T,) int32 and their number per text (N,) int64
 
     Raises:
-        ValueError: If a text has a lone surrogate, or is empty and there is no placeholder, or the placeholder itself is empty.
+        ValueError: If a text has a lone surrogate, or is empty and there is no placeholder, or an empty one.
         TypeError: If an entry is not a string.
     """
     bad = next((i for i, text in enumerate(texts) if not isinstance(text, str)), None)
