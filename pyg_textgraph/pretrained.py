@@ -13,6 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
 SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 HUB = "https://huggingface.co"
@@ -120,3 +124,15 @@ def gguf_options(gguf_file: str) -> dict[str, Any]:
     except ImportError:  # before transformers 5.20 weights are always unpacked
         return {"gguf_file": gguf_file}
     return {"gguf_file": gguf_file, "quantization_config": GgufConfig(dequantize=True)}
+
+
+def load_tensors(path: str | Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file.
+
+    Raises:
+        ValueError: Naming a damaged file.
+    """
+    try:
+        return load_file(str(path))
+    except SafetensorError as error:
+        raise ValueError(f"{path} is damaged or not a safetensors file: {error}") from None

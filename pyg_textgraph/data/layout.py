@@ -52,18 +52,33 @@ class TokenLayout:
                 cannot depend on the answer in the data.
 
         Raises:
-            ValueError: If tokens outside the target are supervised.
+            ValueError: If tokens outside the target are supervised, or the fields do not fit each other.
         """
         if "num_tokens" not in data:
             raise ValueError("TokenLayout: the graph has no 'num_tokens'; tokenize it first (TokenizeText)")
         count = data.num_tokens
+        if count.dtype != torch.long or count.shape != (data.num_nodes,) or bool((count < 0).any()):
+            got = f"{count.dtype} of shape {tuple(count.shape)}"
+            raise ValueError(
+                f"TokenLayout: 'num_tokens' is {got}, expected {data.num_nodes} counts of 0 or more, int64"
+            )
+        total = int(count.sum())
+        for key in ("input_ids", "labels"):
+            if key in data and data[key].shape != (total,):
+                shape = tuple(data[key].shape)
+                raise ValueError(
+                    f"TokenLayout: '{key}' is of shape {shape}, expected ({total},), the sum of 'num_tokens'"
+                )
         device = count.device
         ptr = data.ptr if "ptr" in data else torch.tensor([0, data.num_nodes], device=device)
         num_nodes = ptr.diff()
         graph = torch.repeat_interleave(num_nodes)  # [N] graph of each node
         is_target = torch.zeros(count.numel(), dtype=torch.bool, device=device)
         if "target" in data:
-            is_target[torch.as_tensor(data.target, device=device).view(-1)] = True
+            target = torch.as_tensor(data.target, device=device).view(-1)
+            if target.is_floating_point() or bool(((target < 0) | (target >= count.numel())).any()):
+                raise ValueError(f"TokenLayout: 'target' is {target.tolist()}, expected nodes in [0, {count.numel()})")
+            is_target[target] = True
         node = torch.repeat_interleave(count)  # [T] in stored order, node of the batch
         start = count.cumsum(0) - count
         position = torch.arange(node.numel(), device=device) - start[node]

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from pyg_textgraph.data.graph_templates import GraphTemplate
-from pyg_textgraph.data.tokenization import node_texts
+from pyg_textgraph.data.tokenization import check_unicode, node_texts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -123,6 +123,11 @@ def graph_text(
         ValueError: If the ego is out of range, or **order** or **names** do not fit the graph.
     """
     n = int(data.num_nodes or 0)
+    if not isinstance(data.edge_index, Tensor):
+        raise ValueError("linearize: the graph has no 'edge_index'")
+    for name, limit in (("max_words", max_words), ("max_neighbors", max_neighbors)):
+        if limit is not None and limit < 0:
+            raise ValueError(f"linearize: '{name}' is {limit}, expected 0 or more")
     ego = int(data.get("target", 0)) if ego is None else ego
     if not 0 <= ego < n:
         raise ValueError(f"linearize: 'ego' is {ego} but the graph has {n} nodes")
@@ -133,6 +138,9 @@ def graph_text(
     if sorted(sequence) != list(range(n)) or sequence[-1] != ego:
         raise ValueError(f"linearize: 'order' must list all {n} nodes once, node {ego} (the ego) last")
     texts = node_texts(data) if template.text else [""] * n
+    wrong = next((v for v in range(n) if not isinstance(texts[v], str)), None)
+    if wrong is not None:
+        raise TypeError(f"linearize: text {wrong} is {type(texts[wrong]).__name__}, expected str")
     if max_words is not None:
         texts = [" ".join(text.split()[:max_words]) for text in texts]
     known = dict(enumerate(labels)) if isinstance(labels, Sequence) else dict(labels or {})
@@ -174,6 +182,12 @@ def node_order(edge_index: Tensor, num_nodes: int, order: Order, ego: int, seed:
 
 def _adjacency(edge_index: Tensor, num_nodes: int) -> csr_array[np.float64, tuple[int, int]]:
     """Undirected, without self-loops, neighbours ascending."""
+    if edge_index.is_floating_point() or edge_index.dim() != 2 or edge_index.size(0) != 2:
+        got = f"{edge_index.dtype} of shape {tuple(edge_index.shape)}"
+        raise ValueError(f"linearize: 'edge_index' is {got}, expected integers of shape (2, E)")
+    if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
+        bad = int(edge_index.min()) if int(edge_index.min()) < 0 else int(edge_index.max())
+        raise ValueError(f"linearize: 'edge_index' holds node {bad} but the graph has {num_nodes} nodes")
     source, target = edge_index.cpu().numpy()
     keep = source != target
     ends = np.concatenate([source[keep], target[keep]]), np.concatenate([target[keep], source[keep]])
@@ -214,6 +228,7 @@ def _tokens(text: str, block: Tensor, tokenizer: PreTrainedTokenizerBase) -> tup
     """Token ids and the node of each, both (T,)."""
     if not tokenizer.is_fast:
         raise ValueError(f"linearize: {type(tokenizer).__name__} has no offsets; load the fast version of it")
+    check_unicode(text, "linearize: the prompt")
     # a chat template writes the special tokens itself
     out = tokenizer(text, add_special_tokens=tokenizer.chat_template is None, return_offsets_mapping=True)
     offset = torch.tensor(out["offset_mapping"], dtype=torch.long).view(-1, 2)  # [T, 2]

@@ -157,6 +157,10 @@ class TextAttributedData(Data):
         n = self._store._mapping.get("num_nodes")
         if n is None:
             return "'num_nodes' is not set; pass num_nodes=, text= or num_tokens="
+        for key in ("edge_index", "num_tokens", *TOKEN_KEYS):
+            value = self._store._mapping.get(key)
+            if value is not None and not isinstance(value, Tensor):
+                return f"'{key}' is a {type(value).__name__}, expected a tensor"
         edge_index = self._store._mapping.get("edge_index")
         if edge_index is not None:
             if edge_index.dtype != torch.long or edge_index.dim() != 2 or edge_index.size(0) != 2:

@@ -30,6 +30,19 @@ def node_texts(data: Data) -> list[str]:
     return list(texts)
 
 
+def check_unicode(text: str, name: str) -> None:
+    """Refuses half surrogate pairs, which no tokenizer takes.
+
+    Raises:
+        ValueError: Naming the text and the place.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        way_out = "decode with errors='replace', or text.encode(errors='replace').decode()"
+        raise ValueError(f"{name} has a lone surrogate at character {error.start}; {way_out}") from None
+
+
 def tokenize_texts(
     texts: Sequence[str],
     tokenizer: PreTrainedTokenizerBase,
@@ -51,12 +64,14 @@ def tokenize_texts(
         - **returns** token ids (T,) int32 and their number per text (N,) int64
 
     Raises:
-        ValueError: If a text is empty and there is no placeholder, or the placeholder itself is empty.
+        ValueError: If a text has a lone surrogate, or is empty and there is no placeholder, or an empty one.
         TypeError: If an entry is not a string.
     """
     bad = next((i for i, text in enumerate(texts) if not isinstance(text, str)), None)
     if bad is not None:
         raise TypeError(f"text {bad} is {type(texts[bad]).__name__}, expected str")
+    for i, text in enumerate(texts):
+        check_unicode(text, f"text {i}")
     placeholder: list[int] = [] if empty == "error" else tokenizer(empty, add_special_tokens=False)["input_ids"]
     ids: list[Tensor] = []
     count: list[int] = []

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -46,7 +47,10 @@ class TextGraphFolder(InMemoryDataset):
         if nodes and all("label" in node for node in nodes):
             out.y = torch.tensor([node["label"] for node in nodes])
             with _open(folder / "classes.json") as file:
-                out.class_names = json.load(file)
+                try:
+                    out.class_names = json.load(file)
+                except (ValueError, EOFError) as error:
+                    raise ValueError(f"classes.json is damaged: {error}") from None
         out.validate()
         self.data = out
 
@@ -54,7 +58,7 @@ class TextGraphFolder(InMemoryDataset):
 def _nodes(path: Path) -> list[dict[str, Any]]:
     nodes: list[dict[str, Any]] = []
     with _open(path) as file:
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(_lines(file, path), 1):
             try:
                 node = json.loads(line)
                 good = node["id"] == len(nodes) and isinstance(node["text"], str)
@@ -70,7 +74,7 @@ def _edges(path: Path) -> tuple[list[tuple[int, int]], list[str]]:
     edges: list[tuple[int, int]] = []
     relations: list[str] = []
     with _open(path) as file:
-        for number, row in enumerate(csv.reader(file), 1):
+        for number, row in enumerate(csv.reader(_lines(file, path)), 1):
             try:
                 edges.append((int(row[0]), int(row[1])))
                 relations.extend(row[2:3])
@@ -81,6 +85,13 @@ def _edges(path: Path) -> tuple[list[tuple[int, int]], list[str]]:
     if relations and len(relations) != len(edges):
         raise ValueError(f"{path.name}: {len(relations)} of {len(edges)} edges have a relation, expected all or none")
     return edges, relations
+
+
+def _lines(file: TextIO, path: Path) -> Iterator[str]:
+    try:
+        yield from file
+    except (UnicodeDecodeError, EOFError, OSError, zlib.error) as error:  # not UTF-8, or a cut .gz
+        raise ValueError(f"{path.name} is damaged: {error}") from None
 
 
 def _open(path: Path) -> TextIO:

@@ -47,6 +47,12 @@ class CSRGraph:
         Raises:
             ValueError: If an edge holds a node out of range.
         """
+        if edge_index.ndim != 2 or len(edge_index) != 2 or edge_index.dtype.kind not in "iu":
+            got = f"{edge_index.dtype} of shape {edge_index.shape}"
+            raise ValueError(f"CSRGraph: 'edge_index' is {got}, expected integers of shape (2, E)")
+        if edge_index.size and not 0 <= edge_index.min() <= edge_index.max() < num_nodes:
+            bad = edge_index[(edge_index < 0) | (edge_index >= num_nodes)][0]
+            raise ValueError(f"CSRGraph: 'edge_index' holds node {bad} but the graph has {num_nodes} nodes")
         source, end = edge_index
         adjacency = sp.coo_array((np.ones(source.size, np.bool_), (source, end)), shape=(num_nodes, num_nodes)).tocsr()
         adjacency = (adjacency + adjacency.T).tocoo()

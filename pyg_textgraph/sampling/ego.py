@@ -58,6 +58,11 @@ def sample_egos(
     Raises:
         ValueError: If a target is out of range.
     """
+    if targets.ndim != 1 or targets.dtype.kind not in "iu":
+        raise ValueError(f"sample_egos: 'targets' is {targets.dtype} of shape {targets.shape}, expected integers (B,)")
+    if num_neighbors < 0 or num_hops < 0:
+        raise ValueError(f"sample_egos: got {num_neighbors} neighbours and {num_hops} hops, expected 0 or more")
+    num_neighbors = min(num_neighbors, graph.num_nodes)  # more would overflow, and there are no more
     outside = (targets < 0) | (targets >= graph.num_nodes)
     if outside.any():
         bad, size = targets[outside][0], graph.num_nodes

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
+
+from pyg_textgraph.pretrained import load_tensors
 
 
 def trained_parameters(model: nn.Module) -> dict[str, Tensor]:
@@ -56,9 +58,13 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
     Raises:
         FileNotFoundError: If there is none.
+        ValueError: Naming a damaged file.
     """
     for place in (folder, folder.with_name(folder.name + ".old")):
         if (place / "state.pt").is_file():
-            state = torch.load(place / "state.pt", weights_only=True)
-            return load_file(str(place / "parameters.safetensors")), state
+            try:
+                state = torch.load(place / "state.pt", weights_only=True)
+            except Exception as error:  # of many types: a cut file, a pickle that is refused
+                raise ValueError(f"{place / 'state.pt'} is damaged or not a checkpoint: {error}") from error
+            return load_tensors(place / "parameters.safetensors"), state
     raise FileNotFoundError(f"there is no checkpoint in {folder}")

@@ -1,3 +1,5 @@
+import os
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,9 +72,14 @@ def read_edges(data: Data, owner: str, *, weighted: bool = False) -> Edges:
     if not isinstance(index, Tensor) or index.dim() != 2 or index.size(0) != 2 or index.dtype != torch.long:
         got = f"{index.dtype} of shape {tuple(index.shape)}" if isinstance(index, Tensor) else type(index).__name__
         raise ValueError(f"{owner}: 'edge_index' must be torch.int64 of shape (2, num_edges), got {got}")
+    if index.layout != torch.strided or index.is_meta:
+        got = "a tensor on the meta device, without values" if index.is_meta else str(index.layout)
+        raise ValueError(f"{owner}: 'edge_index' must be a dense tensor, got {got}")
     num_nodes = data.num_nodes
     if num_nodes is None:
         raise ValueError(f"{owner}: the number of nodes is unknown; set 'data.num_nodes'")
+    if int(num_nodes) != num_nodes or num_nodes < 0:
+        raise ValueError(f"{owner}: 'num_nodes' is {num_nodes}, expected an integer of 0 or more")
 
     edges = Edges(
         index=index.detach().cpu().numpy(),
@@ -84,6 +91,20 @@ def read_edges(data: Data, owner: str, *, weighted: bool = False) -> Edges:
         wrong = edges.index[(edges.index < 0) | (edges.index >= edges.num_nodes)][0]
         raise ValueError(f"{owner}: 'edge_index' holds node {wrong} but the graph has {edges.num_nodes} nodes")
     return edges
+
+
+def check_memory(num_bytes: int, owner: str, num_nodes: int, way_out: str) -> None:
+    """Refuses a result that the machine's whole memory could not hold, before anything is allocated.
+
+    Raises:
+        MemoryError: Naming the size of the graph and of the result.
+    """
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else sys.maxsize
+    if num_bytes > total:
+        raise MemoryError(
+            f"{owner}: all pairs of {num_nodes} nodes need {num_bytes / 2**30:,.0f} GiB but the machine has "
+            f"{total / 2**30:,.0f}; {way_out}"
+        )
 
 
 def check_attr_name(name: str, owner: str) -> str:
@@ -113,8 +134,13 @@ def _checked_weight(weight: Tensor, num_edges: int, owner: str) -> NDArray[np.fl
     if weight.numel() != num_edges:
         got = f"shape {tuple(weight.shape)}"
         raise ValueError(f"{owner}: weighted=True needs one weight for each of the {num_edges} edges, got {got}")
+    if weight.is_complex():
+        raise ValueError(f"{owner}: edge weights must be real numbers, got {weight.dtype}")
     out = weight.detach().cpu().to(torch.float64).flatten().numpy()
     wrong = out[~(np.isfinite(out) & (out >= 0))]
     if wrong.size:
         raise ValueError(f"{owner}: edge weights must be finite and non-negative, got {wrong[0]}")
+    with np.errstate(over="ignore"):
+        if not np.isfinite(out.sum()):
+            raise ValueError(f"{owner}: the edge weights add up to more than a double holds; scale them down")
     return out

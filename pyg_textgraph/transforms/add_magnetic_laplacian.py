@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 
-from pyg_textgraph.transforms._edges import read_edges
+from pyg_textgraph.transforms._edges import check_memory, read_edges
 
 Convention = Literal["paper", "union"]
 CLUSTER_TOLERANCE = 1e-5  # consecutive eigenvalues at most this far apart share an eigenspace
@@ -68,6 +68,7 @@ class AddMagneticLaplacian(BaseTransform):
 
     def forward(self, data: Data) -> Data:
         edges = read_edges(data, "AddMagneticLaplacian", weighted=self.weighted)
+        check_memory(32 * edges.num_nodes**2, "AddMagneticLaplacian", edges.num_nodes, "sample egos first")
         laplacian = torch.from_numpy(magnetic_laplacian(edges.adjacency().toarray(), self.q, self.convention))
         if not laplacian.imag.any():
             laplacian = laplacian.real  # an undirected graph: faster, and its eigenvectors have no arbitrary phase

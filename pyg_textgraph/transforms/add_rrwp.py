@@ -7,7 +7,7 @@ from torch_geometric.data import Data
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 
-from pyg_textgraph.transforms._edges import check_attr_name, read_edges
+from pyg_textgraph.transforms._edges import check_attr_name, check_memory, read_edges
 from pyg_textgraph.transforms.pairs import PairLayout
 
 
@@ -50,6 +50,9 @@ class AddRRWP(BaseTransform):
 
     def forward(self, data: Data) -> Data:
         edges = read_edges(data, "AddRRWP", weighted=self.weighted)
+        if self.k_hop is None:
+            size = 4 * self.walk_length * edges.num_nodes**2
+            check_memory(size, "AddRRWP", edges.num_nodes, "give k_hop, or sample egos first")
         layout = PairLayout(data, edges, self.k_hop, "AddRRWP")
         step = transition_matrix(edges.adjacency()).T  # [N, N], to ← from
         out = np.empty((*layout.shape, self.walk_length), dtype=np.float32)

@@ -7,7 +7,7 @@ from torch_geometric.data import Data
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 
-from pyg_textgraph.transforms._edges import check_attr_name, read_edges
+from pyg_textgraph.transforms._edges import check_attr_name, check_memory, read_edges
 from pyg_textgraph.transforms.pairs import PairLayout
 
 
@@ -46,6 +46,8 @@ class AddSPD(BaseTransform):
 
     def forward(self, data: Data) -> Data:
         edges = read_edges(data, "AddSPD")
+        if self.k_hop is None:
+            check_memory(2 * edges.num_nodes**2, "AddSPD", edges.num_nodes, "give k_hop, or sample egos first")
         layout = PairLayout(data, edges, self.k_hop, "AddSPD")
         adjacency = edges.adjacency()
         limit = np.inf

@@ -52,8 +52,8 @@ class EgoTextSampler(BaseTransform, BaseSampler):
 
     def __init__(self, num_neighbors: int, num_hops: int = 2, seed: int = 0) -> None:
         for name, value in (("num_neighbors", num_neighbors), ("num_hops", num_hops)):
-            if value < 0:
-                raise ValueError(f"EgoTextSampler: '{name}' is {value}, expected 0 or more")
+            if int(value) != value or value < 0:
+                raise ValueError(f"EgoTextSampler: '{name}' is {value}, expected an integer of 0 or more")
         self.num_neighbors, self.num_hops, self.seed = num_neighbors, num_hops, seed
         self._epoch = torch.zeros((), dtype=torch.long).share_memory_()  # shared: reaches workers that already run
         self._seen: tuple[Any, int | None] = (None, None)  # edges and number of nodes that _graph was made of
@@ -93,7 +93,7 @@ class EgoTextSampler(BaseTransform, BaseSampler):
         if data.get("target") is None:
             raise ValueError("EgoTextSampler: the graph has no 'target'; set it to the node whose ego is wanted")
         target = torch.as_tensor(data.target).view(-1)
-        if target.numel() != 1 or not 0 <= int(target) < data.num_nodes:
+        if target.is_floating_point() or target.numel() != 1 or not 0 <= int(target) < data.num_nodes:
             raise ValueError(f"EgoTextSampler: 'target' is {target.tolist()}, expected a node in [0, {data.num_nodes})")
         return ego_graph(with_edge_index(data), *next(self.sample(target).split()))
 

@@ -95,6 +95,9 @@ def _texts(data: Data, keys: Sequence[str], expected: int) -> tuple[list[str] | 
         return None, keys[0]
     if len(data[key]) != expected:
         raise ValueError(f"IncidenceGraph: '{key}' holds {len(data[key])} texts, expected {expected}")
+    wrong = next((i for i, text in enumerate(data[key]) if not isinstance(text, str | None)), None)
+    if wrong is not None:
+        raise TypeError(f"IncidenceGraph: '{key}' holds {type(data[key][wrong]).__name__} at {wrong}, expected str")
     return [text or "" for text in data[key]], key
 
 

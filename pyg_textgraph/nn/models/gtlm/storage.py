@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from peft import PeftModel
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from pyg_textgraph.nn.models.gtlm.config import GTLMConfig
-from pyg_textgraph.pretrained import gguf_options
+from pyg_textgraph.pretrained import gguf_options, load_tensors
 
 if TYPE_CHECKING:
     from pyg_textgraph.nn.models.gtlm.model import GTLM
@@ -78,19 +78,27 @@ def load(cls: type[T], folder: Path, dtype: torch.dtype | str | None, trainable:
     """The reverse of :func:`save`.
 
     Raises:
-        ValueError: If the biases' file does not fit the configuration.
+        ValueError: If a file is damaged, or the biases' file does not fit the configuration.
     """
-    told = json.loads((folder / CONFIG).read_text())
-    source = told["base"]
+    try:
+        told = json.loads((folder / CONFIG).read_text())
+        source, config = told["base"], GTLMConfig(**told["gtlm"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"GTLM: {folder / CONFIG} is damaged: {type(error).__name__}: {error}") from error
     dtype = dtype if dtype is not None else getattr(torch, source["dtype"])
     place = {key: source.get(key) for key in ("revision", "gguf_file")} if source["name"] else {}
     base = load_decoder(source["name"] or str(folder / BASE), dtype, **place)
     tokenizer = AutoTokenizer.from_pretrained(str(folder)) if told["tokenizer"] else None
     if told["adapter"]:
         base = PeftModel.from_pretrained(base, str(folder / ADAPTER), is_trainable=trainable)
-    model = cls(base, tokenizer, config=GTLMConfig(**told["gtlm"]))
+    model = cls(base, tokenizer, config=config)
     model._source = {key: source.get(key) for key in ("name", "revision", "gguf_file")} if source["name"] else None
-    problems = model.graph_bias.load_state_dict(load_file(str(folder / BIAS)), strict=False)
+    saved, own = load_tensors(folder / BIAS), model.graph_bias.state_dict()
+    for name in saved.keys() & own.keys():
+        if saved[name].shape != own[name].shape:
+            got, expected = tuple(saved[name].shape), tuple(own[name].shape)
+            raise ValueError(f"GTLM: {folder / BIAS} holds {name!r} of shape {got}, expected {expected}")
+    problems = model.graph_bias.load_state_dict(saved, strict=False)
     if problems.missing_keys or problems.unexpected_keys:
         raise ValueError(
             f"GTLM: {folder / BIAS} lacks {problems.missing_keys[:3]} and holds {problems.unexpected_keys[:3]} beside "
