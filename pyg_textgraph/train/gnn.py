@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GAT, GCN, GraphSAGE
 from torch_geometric.utils import to_undirected
 from tqdm import tqdm
 
-from pyg_textgraph.pretrained import MINILM, cache_folder, fetch
+from pyg_textgraph.pretrained import MINILM, cache_folder, fetch, load_tensors
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -70,7 +70,7 @@ def embed_texts(
     token_ids = tokenize(list(texts), truncation=True, max_length=max_tokens)["input_ids"]
     path = (folder or cache_folder() / "embeddings") / f"{_content_hash(token_ids, model)}.safetensors"
     if path.is_file():
-        return load_file(str(path))["embedding"]
+        return load_tensors(path)["embedding"]
     training = model.training
     model.eval()
     order = sorted(range(len(texts)), key=lambda i: -len(token_ids[i]))

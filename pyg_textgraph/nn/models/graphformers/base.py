@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from tqdm import tqdm
@@ -21,6 +21,7 @@ from pyg_textgraph.nn.graphformers_layer import GraphFormersLayer
 from pyg_textgraph.nn.models.graphformers.cache import NodeCache
 from pyg_textgraph.nn.models.graphformers.retrieval import IndexBackend, TextIndex
 from pyg_textgraph.nn.text_encoders import encoder_steps
+from pyg_textgraph.pretrained import load_tensors
 from pyg_textgraph.sampling import NeighborTextSampler
 from pyg_textgraph.sampling.neighbors import add_ends, text_ends
 
@@ -239,7 +240,7 @@ class TextGraphEncoder(nn.Module):
         where = str(folder / _ENCODER)
         tokenizer = AutoTokenizer.from_pretrained(where) if told["tokenizer"] else None
         model = cls(AutoModel.from_pretrained(where), tokenizer, **told["settings"])
-        saved, own = load_file(folder / _WEIGHTS), model.graph_parameters()
+        saved, own = load_tensors(folder / _WEIGHTS), model.graph_parameters()
         if saved.keys() != own.keys():
             raise ValueError(
                 f"{cls.__name__}: {folder / _WEIGHTS} holds {sorted(saved)[:3]}, expected {sorted(own)[:3]}"

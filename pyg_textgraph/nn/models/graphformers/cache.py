@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Self
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
+
+from pyg_textgraph.pretrained import load_tensors
 
 _DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.bfloat16: "BF16", torch.float16: "F16"}
 
@@ -50,7 +51,7 @@ class NodeCache:
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Opens a file memory-mapped."""
-        return cls(load_file(str(path))["states"])
+        return cls(load_tensors(path)["states"])
 
     def __len__(self) -> int:
         return self.states.size(0)
