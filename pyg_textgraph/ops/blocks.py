@@ -1,15 +1,12 @@
 """Work on a few rows at a time, and on several such blocks at once."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from threading import Barrier
-from typing import TypeVar
 
 import torch
-
-Item = TypeVar("Item")
 
 BLOCK = 1 << 19  # elements of the largest temporary of a block: it stays in a core's cache
 
@@ -21,28 +18,17 @@ def row_blocks(rows: int, width: int, device: torch.device) -> list[slice]:
 
 
 def for_each_block(work: Callable[[slice], None], rows: int, width: int, device: torch.device) -> None:
-    """Calls `work`, which must not need gradients, on every block of rows; see :func:`for_each`."""
-    for_each(work, row_blocks(rows, width, device), device)
+    """Calls `work`, which must not need gradients, on every block of rows.
 
-
-def for_each(work: Callable[[Item], None], items: Sequence[Item], device: torch.device) -> None:
-    """Calls `work`, which must not need gradients, on every item.
-
-    On a CPU each of PyTorch's threads takes whole items. The many small operations of an item then never wait for each
+    On a CPU each of PyTorch's threads takes whole blocks. The many small operations of a block then never wait for each
     other, which on a busy machine costs far more than the operations.
     """
-    threads = torch.get_num_threads()
-    if device.type == "cpu" and threads > 1 and len(items) > 1:
-        inference = torch.is_inference_mode_enabled()  # each thread has its own
-
-        def alone(item: Item) -> None:
-            with torch.inference_mode(inference), torch.no_grad():
-                work(item)
-
-        list(_pool(threads).map(alone, items))
+    blocks, threads = row_blocks(rows, width, device), torch.get_num_threads()
+    if device.type == "cpu" and threads > 1 and len(blocks) > 1:
+        list(_pool(threads).map(torch.no_grad()(work), blocks))
     else:
-        for item in items:
-            work(item)
+        for block in blocks:
+            work(block)
 
 
 @lru_cache(maxsize=1)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -175,14 +174,13 @@ class _Largest(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("listed", [False, True])
-def test_memory_stays_linear(listed: bool, threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_stays_linear(listed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PLAN, "BLOCK_SCORES", 1 << 16)
     monkeypatch.setattr(PLAN, "TILE_SCORES", 1 << 16)
     layout = make_layout([[10] * 300])
     ring = torch.arange(300)
     pairs = torch.stack([ring, ring.roll(1)]) if listed else None
     q, k, v, bias = random_inputs(layout, heads=1, kv_heads=1, channels=4, dtype=torch.float32, pairs=pairs)
-    torch.set_num_threads(1)  # other threads are not watched
     with _Largest() as largest:
         graph_attention(q, k, v, layout, bias, pairs=pairs).sum().backward()
     assert largest.numel < layout.num_tokens**2 / 50
@@ -238,39 +236,6 @@ def test_compiled_code_may_call_it() -> None:
 
     compiled = torch.compile(layer, backend="aot_eager")
     assert_close(with_grads(compiled, *inputs), with_grads(layer, *inputs), tolerance=1e-6)
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.parametrize("listed", [False, True])
-@pytest.mark.parametrize("sizes", [[40], [33, 2], [9] * 5], ids=str)
-def test_threads_change_nothing(
-    listed: bool, sizes: list[int], threads: None, way: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One graph is cut, several are dealt out; either way, results repeat bit for bit."""
-    monkeypatch.setattr(PLAN, "BLOCK_SCORES", 1 << 14)
-    monkeypatch.setattr(PLAN, "TILE_SCORES", 1 << 12)
-    layout = make_layout([[10] * size for size in sizes], "prefix", [0] * len(sizes))
-    pairs = list_pairs(layout, random_visible(layout)) if listed else None
-    q, k, v, bias = random_inputs(layout, heads=6, kv_heads=3, dtype=torch.float32, pairs=pairs)
-    run = partial(graph_attention, pairs=pairs, backend="blocked")
-    torch.set_num_threads(1)
-    expected = with_grads(run, q, k, v, layout, bias)
-    for number in (2, 5):
-        torch.set_num_threads(number)
-        actual = with_grads(run, q, k, v, layout, bias)
-        assert_close(actual, expected, tolerance=2e-5)
-        again = with_grads(lambda *x: checkpoint(run, *x, use_reentrant=False), q, k, v, layout, bias)
-        assert_close(again, actual, tolerance=0)
-        with torch.inference_mode():
-            assert torch.equal(run(q, k, v, layout, bias), actual[0])
-    units = [len(group.units) for group in PLAN.plan_of(layout, pairs, None, None, (6, 3)).groups]
-    assert sum(units) >= 5
 
 
 def test_plan_is_shared_by_calls_and_follows_changed_pairs() -> None:

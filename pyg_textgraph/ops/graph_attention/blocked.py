@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -12,10 +10,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from pyg_textgraph.data.layout import TokenLayout
-from pyg_textgraph.ops.blocks import for_each
-from pyg_textgraph.ops.graph_attention.pieces import Piece
+from pyg_textgraph.ops.graph_attention.pieces import Piece, Plan
 from pyg_textgraph.ops.graph_attention.plan import plan_of
-from pyg_textgraph.ops.graph_attention.plans import Group, Plan
 
 
 def graph_attention_blocked(
@@ -38,7 +34,7 @@ def graph_attention_blocked(
         - **bias** (B, H, N, N), row = query's node, the diagonal is ignored; with **pairs** (2, P): (H, P)
         - **returns** (T, H, D)
     """
-    plan = plan_of(layout, pairs, visible, window, (q.size(1), k.size(1)))
+    plan = plan_of(layout, pairs, visible, window, q.size(1))
     out: Tensor = _Attention.apply(q, k, v, bias, plan, q.size(-1) ** -0.5 if scale is None else scale, softcap)
     return out
 
@@ -52,130 +48,43 @@ class _Attention(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(q, k, v, bias)
         ctx.plan, ctx.scale, ctx.softcap = plan, scale, softcap
-        q, k, v = (_shared(x, k) for x in (q, k, v))
-        out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-
-        def begin(group: Group) -> _Room:
-            return _room(plan, group, q, k, v, bias, out)
-
-        def work(room: _Room, unit: int, pieces: list[Piece]) -> None:
-            buffer = _buffer(pieces, room.q)
-            for piece in pieces:
-                row, key = piece.rows(room.q), piece.keys(room.k)
-                weight, _ = _weights(piece, row, key, room.bias, buffer, scale, softcap)
-                piece.set_rows(room.out, torch.bmm(weight, piece.keys(room.v)))
-
-        def end(room: _Room, group: Group) -> None:
-            plan.store(out, room.out, group)
-
         with torch.autocast(q.device.type, enabled=False):
-            _run(plan, q.device, begin, work, end)
-        return out.flatten(1, 2)
+            heads = k.size(1)
+            q, k, v = _by_head(q, heads), _by_head(k, heads)[:, :, 0], _by_head(v, heads)[:, :, 0]
+            bias, out = plan.pad(bias, q), torch.empty_like(q)
+            buffer = _buffer(plan, q)
+            for piece in plan.pieces:
+                weight, _ = _weights(piece, piece.rows(q), piece.keys(k), bias, buffer, scale, softcap)
+                piece.set_rows(out, weight @ piece.keys(v))
+            return _by_token(out)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, bias = ctx.saved_tensors
-        q, k, v, grad = (_shared(x, k) for x in (q, k, v, grad))
-        plan, scale, softcap, exact = ctx.plan, ctx.scale, ctx.softcap, torch.promote_types(k.dtype, torch.float32)
-        dq, dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
-        dbias = torch.zeros_like(bias) if ctx.needs_input_grad[3] else None
-
-        def begin(group: Group) -> _Room:
-            room = _room(plan, group, q, k, v, bias, dq, grad)
-            room.sums = [_Sums(*room.k.new_zeros(2, *room.k.shape, dtype=exact)) for _ in group.units]
-            return room
-
-        def work(room: _Room, unit: int, pieces: list[Piece]) -> None:
-            buffer, dbuffer, sums = _buffer(pieces, room.q), _buffer(pieces, room.q), room.sums[unit]
-            for piece in pieces:
-                row, key, dout = piece.rows(room.q), piece.keys(room.k), piece.rows(room.grad)
-                weight, capped = _weights(piece, row, key, room.bias, buffer, scale, softcap)
-                piece.add_keys(sums.dv, torch.bmm(weight.mT, dout))
-                dscore = torch.bmm(dout, piece.keys(room.v).mT, out=_view(dbuffer, *weight.shape))
+        plan, scale, softcap = ctx.plan, ctx.scale, ctx.softcap
+        with torch.autocast(q.device.type, enabled=False):
+            heads, dtype, exact = k.size(1), k.dtype, torch.promote_types(k.dtype, torch.float32)
+            q, grad, k, v = _by_head(q, heads), _by_head(grad, heads), *(_by_head(x, heads)[:, :, 0] for x in (k, v))
+            padded = plan.pad(bias, q)
+            dq, dk, dv = torch.empty_like(q), torch.zeros_like(k, dtype=exact), torch.zeros_like(v, dtype=exact)
+            dbias = torch.zeros_like(padded, dtype=exact) if ctx.needs_input_grad[3] else None
+            buffer, dbuffer = _buffer(plan, q), _buffer(plan, q)
+            for piece in plan.pieces:
+                row, key, dout = piece.rows(q), piece.keys(k), piece.rows(grad)
+                weight, capped = _weights(piece, row, key, padded, buffer, scale, softcap)
+                piece.add_keys(dv, weight.mT @ dout)
+                dscore = _product(dout, piece.keys(v).mT, 1, dbuffer)
                 # dS = P∘(dP − D) in one pass; D is the sum of P∘dP over a row
-                torch.ops.aten._softmax_backward_data(dscore, weight, -1, weight.dtype, grad_input=dscore)
+                torch.ops.aten._softmax_backward_data(dscore, weight, -1, dtype, grad_input=dscore)
                 if dbias is not None:
-                    sums.dbias.append(piece.sum_spread(dscore, q.size(2), exact))
+                    piece.add_spread(dbias, dscore)
                 if capped is not None:
                     dscore *= 1 - capped.square()
-                piece.set_rows(room.out, torch.baddbmm(row.new_empty(1), dscore, key, beta=0, alpha=scale))
-                piece.add_keys(sums.dk, torch.bmm(dscore.mT, row))
-
-        def end(room: _Room, group: Group) -> None:
-            plan.store(dq, room.out, group)
-            total = torch.zeros_like(room.k, dtype=exact)
-            for x, parts, factor in ((dk, [x.dk for x in room.sums], scale), (dv, [x.dv for x in room.sums], 1)):
-                part = group.part(x)[:, :, 0]
-                part.copy_(sum(parts[1:], parts[0] if parts else total)[:, : part.size(1)] * factor)
-            if dbias is not None and room.bias is not None:
-                spread = torch.zeros_like(room.bias, dtype=exact)
-                for pieces, sums in zip(group.units, room.sums, strict=True):
-                    for piece, x in zip(pieces, sums.dbias, strict=True):
-                        piece.add_sums(spread, x)
-                plan.unpad(dbias, spread, group)
-
-        with torch.autocast(q.device.type, enabled=False):
-            _run(plan, q.device, begin, work, end)
-        return *(x.flatten(1, 2) for x in (dq, dk, dv)), dbias, None, None, None
-
-
-@dataclass
-class _Sums:
-    """What one unit adds up."""
-
-    dk: Tensor  # [h, S, D]
-    dv: Tensor
-    dbias: list[Tensor] = field(default_factory=list)  # of each piece
-
-
-@dataclass
-class _Room:
-    """What the units of a group share."""
-
-    q: Tensor  # [h, S, G, D]
-    k: Tensor  # [h, S, D]
-    v: Tensor
-    bias: Tensor | None
-    out: Tensor  # output or dQ, [h, S, G, D]
-    grad: Tensor  # of the output, in the backward pass
-    sums: list[_Sums] = field(default_factory=list)
-
-
-def _run(
-    plan: Plan,
-    device: torch.device,
-    begin: Callable[[Group], _Room],
-    work: Callable[[_Room, int, list[Piece]], None],
-    end: Callable[[_Room, Group], None],
-) -> None:
-    """Goes over a plan: threads take whole groups, or their units where there are several."""
-    groups = plan.groups
-    if all(len(group.units) <= 1 for group in groups):
-
-        def whole(group: Group) -> None:
-            room = begin(group)
-            for pieces in group.units:
-                work(room, 0, pieces)
-            end(room, group)
-
-        for_each(whole, groups, device)
-        return
-    rooms: dict[int, _Room] = {}
-    tasks = [(i, unit) for i, group in enumerate(groups) for unit in range(len(group.units))]
-    for_each(lambda i: rooms.update({i: begin(groups[i])}), range(len(groups)), device)
-    for_each(lambda task: work(rooms[task[0]], task[1], groups[task[0]].units[task[1]]), tasks, device)
-    for_each(lambda i: end(rooms.pop(i), groups[i]), range(len(groups)), device)
-
-
-def _room(
-    plan: Plan, group: Group, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, out: Tensor,
-    grad: Tensor | None = None,
-) -> _Room:  # fmt: skip
-    query, key, value = (plan.load(x, group) for x in (q, k, v))
-    key, value = key[:, :, 0].contiguous(), value[:, :, 0].contiguous()
-    dout = query if grad is None else plan.load(grad, group)
-    return _Room(query, key, value, plan.pad(bias, group, query), plan.room(out, group), dout)
+                piece.set_rows(dq, _product(dscore, key, scale))
+                piece.add_keys(dk, _product(dscore.mT, row, scale))
+            dbias = None if dbias is None else plan.unpad(dbias).to(bias.dtype)
+            return _by_token(dq), *(_by_token(x[:, :, None].to(dtype)) for x in (dk, dv)), dbias, None, None, None
 
 
 def _weights(
@@ -195,9 +104,14 @@ def _weights(
     return torch.softmax(score, dim=-1, out=score), capped
 
 
-def _buffer(pieces: list[Piece], like: Tensor) -> Tensor:
+def _product(a: Tensor, b: Tensor, scale: float, buffer: Tensor | None = None) -> Tensor:
+    out = None if buffer is None else _view(buffer, a.size(0), a.size(1), b.size(2))
+    return torch.baddbmm(a.new_empty(1), a, b, beta=0, alpha=scale, out=out)
+
+
+def _buffer(plan: Plan, like: Tensor) -> Tensor:
     """Room for the scores of any piece, taken once: fresh pages cost as much as a product."""
-    pairs = max(math.prod(piece.size) for piece in pieces)
+    pairs = max((math.prod(piece.size) for piece in plan.pieces), default=0)
     return like.new_empty(like.size(0) * like.size(2) * pairs)
 
 
@@ -205,6 +119,15 @@ def _view(buffer: Tensor, *size: int) -> Tensor:
     return buffer[: math.prod(size)].view(size)
 
 
-def _shared(x: Tensor, k: Tensor) -> Tensor:
-    """(T, H, D) as (T, H_kv, G, D)."""
-    return x.unflatten(1, (k.size(1), x.size(1) // k.size(1)))
+def _by_head(x: Tensor, heads: int) -> Tensor:
+    """(T, H, D) to (H_kv, T + 1, G, D), with a last place of zeros for padding."""
+    size, _, channels = x.shape
+    out = x.new_empty(heads, size + 1, x.size(1) // heads, channels)
+    out[:, :-1] = x.unflatten(1, (heads, -1)).transpose(0, 1)
+    out[:, -1] = 0
+    return out
+
+
+def _by_token(x: Tensor) -> Tensor:
+    """Inverse of :func:`_by_head`."""
+    return x[:, :-1].transpose(0, 1).flatten(1, 2)

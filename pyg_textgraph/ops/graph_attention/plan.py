@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 
 from pyg_textgraph.data.layout import TokenLayout
-from pyg_textgraph.ops.graph_attention.pieces import Block, Hidden, Piece, Tiles
-from pyg_textgraph.ops.graph_attention.plans import DensePlan, Group, ListedPlan, Plan, splits
+from pyg_textgraph.ops.graph_attention.pieces import Block, DensePlan, Hidden, ListedPlan, Piece, Plan, Tiles
 from pyg_textgraph.ops.graph_attention.reference import place_of
 
-# scores of one piece over a group's heads: two buffers of a block should stay in the last-level cache, of tiles in L2
-BLOCK_SCORES, TILE_SCORES = 1 << 19, 1 << 19
-MAX_ROWS = 256
+# scores of one piece over all heads: two buffers of a block should stay in the last-level cache, those of tiles in L2
+BLOCK_SCORES, TILE_SCORES = 1 << 22, 1 << 19
+MAX_ROWS = 128
 MAX_PLANS = 8
 # gathering a key costs as much as scoring it for this many queries, which decides between blocks and tiles
 GATHER = 12
@@ -49,53 +48,42 @@ def hidden_by(layout: TokenLayout, window: int | None) -> Hidden:
     return hidden
 
 
-def dense_plan(
-    layout: TokenLayout, place: Tensor | None, listed: bool, window: int | None, heads: tuple[int, int]
-) -> DensePlan:
+def dense_plan(layout: TokenLayout, place: Tensor | None, listed: bool, window: int | None, heads: int) -> DensePlan:
     """Blocks of consecutive queries, each with the run of keys that its graph and mode leave."""
-    hidden, num_nodes = hidden_by(layout, window), _most_nodes(layout)
-    node = torch.where(layout.node < 0, num_nodes, layout.node)
-    groups: list[Group] = []
+    hidden, size = hidden_by(layout, window), _most_nodes(layout)
+    node = torch.where(layout.node < 0, size, layout.node)
+    pieces: list[Piece] = []
     ptr = layout.graph_ptr.tolist()
-    each = splits([(stop - start) ** 2 for start, stop in pairwise(ptr)], *heads, _threads(node.device))
-    for graph, (start, stop, split) in enumerate(zip(ptr[:-1], ptr[1:], each, strict=True)):
-        size, targets = stop - start, int(layout.is_target[start:stop].sum())
-        context = {"prefix": size - targets, "causal": 0, "full": size}[layout.mode]
-        pieces: list[Piece] = []
-        for low, high in _cuts(size, min(MAX_ROWS, BLOCK_SCORES // (split.heads * max(size, 1))), split.units):
-            first = 0 if window is None or layout.mode != "causal" else max(0, low - window + 1)
+    for graph, (start, stop) in enumerate(pairwise(ptr)):
+        context = {"prefix": stop - int(layout.is_target[start:stop].sum()), "causal": start, "full": stop}[layout.mode]
+        for low, high in _cuts(start, stop, min(MAX_ROWS, BLOCK_SCORES // (heads * max(stop - start, 1)))):
+            first = start if window is None or layout.mode != "causal" else max(start, low - window + 1)
             last = max(high, context)
             tail = max(low, context) - first if window is None else 0
-            run_node, run = node[start + low : start + high].unique_consecutive(return_inverse=True)
-            rows, keys, key_node = slice(low, high), slice(first, last), node[start + first : start + last]
-            pieces.append(Block(start, rows, keys, run_node, run, key_node, num_nodes, tail, hidden))
-        groups += split.groups(graph, slice(start, stop), pieces)
-    blind, by_graph = None, None
+            run_node, run = node[low:high].unique_consecutive(return_inverse=True)
+            rows, keys = slice(low, high), slice(first, last)
+            pieces.append(Block(graph, rows, keys, run_node, run, node[keys], tail, hidden))
+    blind = None
     if place is not None:
-        blind = torch.ones(layout.num_graphs, num_nodes + 1, num_nodes + 1, dtype=torch.bool, device=node.device)
+        blind = torch.ones(layout.num_graphs, size + 1, size + 1, dtype=torch.bool, device=node.device)
         blind[tuple(place)] = False
         blind[:, -1] = blind[:, :, -1] = False
         blind.diagonal(dim1=1, dim2=2).zero_()
-        columns = [torch.nonzero(place[0] == graph).view(-1) for graph in range(layout.num_graphs)] if listed else []
-        by_graph = [(column, *place[1:, column]) for column in columns] if listed else None
-    groups.sort(key=lambda group: -group.cost)
-    return DensePlan(groups, num_nodes, blind, by_graph)
+    return DensePlan(pieces, layout.num_graphs, size, blind, place if listed else None)
 
 
 def _most_nodes(layout: TokenLayout) -> int:
     return int(layout.num_nodes.max()) if layout.num_graphs else 0
 
 
-def _threads(device: torch.device) -> int:
-    return torch.get_num_threads() if device.type == "cpu" else 1
-
-
-def _cuts(size: int, most: int, units: int) -> list[tuple[int, int]]:
-    """Cuts 0, …, size − 1 into even parts of about ``most``, multiples of 16, which products like."""
-    parts = -(-size // max(32, most))
-    parts = -(-parts // units) * units
-    cuts = sorted({min(round(i * size / parts / 16) * 16, size) for i in range(parts)} | {size})
-    return list(pairwise(cuts)) if size else []
+def _cuts(start: int, stop: int, most: int) -> list[tuple[int, int]]:
+    """Cuts a range into even parts of at most ``most``, a multiple of 16, which products like."""
+    if start == stop:
+        return []
+    most = max(32, most // 16 * 16)
+    parts = -(-(stop - start) // most)
+    step = -(-(stop - start) // parts // 16) * 16
+    return [(low, min(low + step, stop)) for low in range(start, stop, step)]
 
 
 @dataclass(frozen=True)
@@ -149,7 +137,7 @@ def segments(layout: TokenLayout, place: Tensor) -> Segments:
 
 
 def listed_plan(
-    layout: TokenLayout, nodes: Segments, place: Tensor, listed: bool, window: int | None, heads: tuple[int, int]
+    layout: TokenLayout, nodes: Segments, place: Tensor, listed: bool, window: int | None, heads: int
 ) -> ListedPlan:
     """Tiles of one node's queries and its compact key list; tiles of like size stand together, so padding is small."""
     hidden, num_tokens, num_pairs = hidden_by(layout, window), layout.num_tokens, place.size(1)
@@ -167,17 +155,16 @@ def listed_plan(
     masked |= window is not None
     kind = torch.stack([masked.long(), *((2 * x.double().log2()).ceil().long() for x in (num_rows, num_keys))])
     kinds, kind = kind.unique(dim=1, return_inverse=True)
-    (split,), pieces = splits([1], *heads, _threads(node.device)), list[Piece]()
+    pieces: list[Piece] = []
     for i in range(kinds.size(1)):
         chosen = torch.nonzero(kind == i).view(-1)
         rows, keys = int(num_rows[chosen].max()), int(num_keys[chosen].max())
-        for tile in chosen.split(max(1, TILE_SCORES // (rows * keys * split.heads))):
+        for tile in chosen.split(max(1, TILE_SCORES // (rows * keys * heads))):
             row = _padded(nodes.token, row_start[tile], num_rows[tile], rows, num_tokens)
             key_ = _padded(key, key_start[tile], num_keys[tile], keys, num_tokens)
             column_ = _padded(column, key_start[tile], num_keys[tile], keys, num_pairs + 1)
             pieces.append(Tiles(row, key_, column_, bool(masked[tile[0]]), hidden))
-    groups = split.groups(0, slice(0, num_tokens), pieces)
-    return ListedPlan(groups, num_pairs, None if listed else place)
+    return ListedPlan(pieces, layout.num_graphs, _most_nodes(layout), num_pairs, None if listed else place)
 
 
 def ragged(count: Tensor) -> tuple[Tensor, Tensor]:
@@ -196,14 +183,12 @@ def _padded(x: Tensor, start: Tensor, count: Tensor, width: int, fill: int) -> T
 _PLANS: WeakKeyDictionary[TokenLayout, dict[object, tuple[Plan, Tensor | None]]] = WeakKeyDictionary()
 
 
-def plan_of(
-    layout: TokenLayout, pairs: Tensor | None, visible: Tensor | None, window: int | None, heads: tuple[int, int]
-) -> Plan:
+def plan_of(layout: TokenLayout, pairs: Tensor | None, visible: Tensor | None, window: int | None, heads: int) -> Plan:
     """The plan for these pairs of nodes; kept with the layout, because all layers of a model ask for the same one."""
     hops = visible if pairs is None else pairs
     version = None if hops is None or hops.is_inference() else hops._version
     plans = _PLANS.setdefault(layout, {})
-    if (name := (id(hops), version, window, heads, _threads(layout.node.device))) not in plans:
+    if (name := (id(hops), version, window, heads)) not in plans:
         if len(plans) >= MAX_PLANS:
             plans.pop(next(iter(plans)))
         # hops is kept too, so that its id stays its own
@@ -212,7 +197,7 @@ def plan_of(
 
 
 def _make_plan(
-    layout: TokenLayout, pairs: Tensor | None, visible: Tensor | None, window: int | None, heads: tuple[int, int]
+    layout: TokenLayout, pairs: Tensor | None, visible: Tensor | None, window: int | None, heads: int
 ) -> Plan:
     if layout.mode != "causal" and layout.num_tokens and window is not None and window > int(layout.position.max()):
         window = None
