@@ -49,7 +49,7 @@ def number(value: float) -> str:
 
 
 def plain(value: object) -> str:
-    return f"{value:,}" if type(value) is int else str(value)
+    return f"{value:,}" if type(value) is int else f"{value:.3g}" if type(value) is float else str(value)
 
 
 def ratio(value: float) -> str:
