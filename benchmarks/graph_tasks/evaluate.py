@@ -18,13 +18,18 @@ from pyg_textgraph.nn import GTLM
 
 def written(
     model: GTLM, data: Dataset[Any], longest: int, batch_size: int = 16, progress: str | None = None
-) -> list[str | None]:
-    """What the model writes in at most **longest** tokens, end token included; None where it does not end."""
-    out: list[str | None] = []
+) -> list[tuple[str, bool]]:
+    """What the model writes in at most **longest** tokens, end token included, and whether it ends."""
+    out: list[tuple[str, bool]] = []
     for batch in tqdm(DataLoader(data, batch_size), progress, disable=progress is None, leave=False):
         rows = model.generate(batch.to(model.device), longest, return_ids=True)
-        out += [model.tokenizer.decode(row) if len(row) < longest else None for row in rows]  # type: ignore[union-attr]
+        out += [(model.tokenizer.decode(row), len(row) < longest) for row in rows]  # type: ignore[union-attr]
     return out
+
+
+def ended(answers: Sequence[tuple[str, bool]]) -> list[str | None]:
+    """The answers that end by themselves, None for the others."""
+    return [text if whole else None for text, whole in answers]
 
 
 @torch.no_grad()

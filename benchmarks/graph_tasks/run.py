@@ -21,7 +21,7 @@ from torch.utils.data import Subset
 
 from benchmarks.common import Row, write_results
 from benchmarks.graph_tasks.config import Config, names
-from benchmarks.graph_tasks.evaluate import longest_answer, most_frequent, teacher_forced_match, written
+from benchmarks.graph_tasks.evaluate import ended, longest_answer, most_frequent, teacher_forced_match, written
 from benchmarks.graph_tasks.task import make_data, make_model, passes
 from benchmarks.tables import newest
 from pyg_textgraph.datasets import QuestionGraphs
@@ -53,7 +53,7 @@ def run(config: Config, folder: Path, resume: bool, smoke: bool = False) -> list
         validation, right = first(val, config.validation_graphs)
 
         def score(_: nn.Module) -> float:
-            return exact_match(written(model, validation, longest), right)
+            return exact_match(ended(written(model, validation, longest)), right)
 
         settings = TrainConfig(
             batch_size=config.graphs_per_step // config.accumulate, accumulate=config.accumulate, save_every=10,
@@ -85,13 +85,11 @@ def measure(model: Any, config: Config, train: QuestionGraphs, test: QuestionGra
     room = longest if config.method != "zero-shot" else longest + 8
     answers = written(model, graphs, room, progress="testing")
     case = f"{config.name} test={len(right)}"
-    rows: list[Row] = [{"case": case, "metric": "exact match", "value": exact_match(answers, right)}]
+    rows: list[Row] = [{"case": case, "metric": "exact match", "value": exact_match(ended(answers), right)}]
     if config.paper is not None:
         rows[0] |= {"peer": PEER, "peer_value": config.paper / 100}
     if config.method == "zero-shot":
-        lines = []
-        for batch_answer in written_anyway(model, graphs, room):
-            lines.append(batch_answer.strip().split("\n")[0].strip().rstrip(".").lower())
+        lines = [text.strip().split("\n")[0].strip().rstrip(".").lower() for text, _ in answers]
         rows.append({"case": case, "metric": "first line's match", "value": exact_match(lines, right)})
     if test.answers is not None:
         chosen = class_scores(model, graphs, test.answers).argmax(-1).tolist()
@@ -101,13 +99,6 @@ def measure(model: Any, config: Config, train: QuestionGraphs, test: QuestionGra
     most = most_frequent([q.answer for q in train.questions], right)
     rows.append({"case": case, "metric": "most frequent training answer", "value": most})
     return [row | {"value": round(row["value"], 4)} for row in rows]
-
-
-def written_anyway(model: Any, graphs: Subset[Any], longest: int) -> list[str]:
-    """What the model writes, whether it ends or not."""
-    from torch_geometric.loader import DataLoader
-
-    return [text for batch in DataLoader(graphs, 16) for text in model.generate(batch.to(model.device), longest)]
 
 
 def collect() -> list[Path]:

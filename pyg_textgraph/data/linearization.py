@@ -14,6 +14,7 @@ from scipy.sparse.csgraph import breadth_first_order, reverse_cuthill_mckee
 from torch import Tensor
 from torch_geometric.data import Data
 
+from pyg_textgraph.data.edge_checks import checked_edges
 from pyg_textgraph.data.graph_templates import GraphTemplate
 from pyg_textgraph.data.tokenization import check_unicode, node_texts
 
@@ -182,13 +183,7 @@ def node_order(edge_index: Tensor, num_nodes: int, order: Order, ego: int, seed:
 
 def _adjacency(edge_index: Tensor, num_nodes: int) -> csr_array[np.float64, tuple[int, int]]:
     """Undirected, without self-loops, neighbours ascending."""
-    if edge_index.is_floating_point() or edge_index.dim() != 2 or edge_index.size(0) != 2:
-        got = f"{edge_index.dtype} of shape {tuple(edge_index.shape)}"
-        raise ValueError(f"linearize: 'edge_index' is {got}, expected integers of shape (2, E)")
-    if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
-        bad = int(edge_index.min()) if int(edge_index.min()) < 0 else int(edge_index.max())
-        raise ValueError(f"linearize: 'edge_index' holds node {bad} but the graph has {num_nodes} nodes")
-    source, target = edge_index.cpu().numpy()
+    source, target = checked_edges(edge_index, num_nodes, "linearize")
     keep = source != target
     ends = np.concatenate([source[keep], target[keep]]), np.concatenate([target[keep], source[keep]])
     matrix = csr_array((np.ones(len(ends[0])), ends), shape=(num_nodes, num_nodes))

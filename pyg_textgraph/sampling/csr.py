@@ -9,6 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from pyg_textgraph.data.edge_checks import checked_edges
+
 Ints = NDArray[np.int64]
 Array = NDArray[Any]  # of int32 where it fits, int64 otherwise
 
@@ -47,13 +49,7 @@ class CSRGraph:
         Raises:
             ValueError: If an edge holds a node out of range.
         """
-        if edge_index.ndim != 2 or len(edge_index) != 2 or edge_index.dtype.kind not in "iu":
-            got = f"{edge_index.dtype} of shape {edge_index.shape}"
-            raise ValueError(f"CSRGraph: 'edge_index' is {got}, expected integers of shape (2, E)")
-        if edge_index.size and not 0 <= edge_index.min() <= edge_index.max() < num_nodes:
-            bad = edge_index[(edge_index < 0) | (edge_index >= num_nodes)][0]
-            raise ValueError(f"CSRGraph: 'edge_index' holds node {bad} but the graph has {num_nodes} nodes")
-        source, end = edge_index
+        source, end = checked_edges(edge_index, num_nodes, "CSRGraph")
         adjacency = sp.coo_array((np.ones(source.size, np.bool_), (source, end)), shape=(num_nodes, num_nodes)).tocsr()
         adjacency = (adjacency + adjacency.T).tocoo()
         loop = adjacency.row == adjacency.col

@@ -10,6 +10,8 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import to_edge_index
 
+from pyg_textgraph.data.edge_checks import check_nodes
+
 WEIGHT_KEYS = ("edge_weight", "edge_attr")
 GUESSED_WORDS = ("node", "edge", "index", "batch")  # PyG reads sizes and offsets out of keys that contain one
 
@@ -87,9 +89,7 @@ def read_edges(data: Data, owner: str, *, weighted: bool = False) -> Edges:
         num_nodes=int(num_nodes),
         device=index.device,
     )
-    if edges.index.size and not 0 <= edges.index.min() <= edges.index.max() < edges.num_nodes:
-        wrong = edges.index[(edges.index < 0) | (edges.index >= edges.num_nodes)][0]
-        raise ValueError(f"{owner}: 'edge_index' holds node {wrong} but the graph has {edges.num_nodes} nodes")
+    check_nodes(edges.index, edges.num_nodes, owner)
     return edges
 
 

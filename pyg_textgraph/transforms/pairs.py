@@ -9,6 +9,7 @@ from scipy.sparse import csr_array, eye_array
 from torch import Tensor
 from torch_geometric.data import Data
 
+from pyg_textgraph.data.edge_checks import checked_edges
 from pyg_textgraph.transforms._edges import Edges
 
 BLOCK_ELEMENTS = 1 << 20  # of one [rows, N] float64 matrix: 8 MiB, about a core's cache
@@ -78,13 +79,7 @@ def k_hop_pairs(edge_index: Tensor, num_nodes: int, k: int, directed: bool = Fal
     """
     if k < 0:
         raise ValueError(f"k_hop_pairs: k must not be negative, got {k}")
-    if edge_index.is_floating_point() or edge_index.dim() != 2 or edge_index.size(0) != 2:
-        got = f"{edge_index.dtype} of shape {tuple(edge_index.shape)}"
-        raise ValueError(f"k_hop_pairs: 'edge_index' is {got}, expected integers of shape (2, E)")
-    if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
-        bad = int(edge_index.min()) if int(edge_index.min()) < 0 else int(edge_index.max())
-        raise ValueError(f"k_hop_pairs: 'edge_index' holds node {bad} but the graph has {num_nodes} nodes")
-    source, target = edge_index.detach().cpu().numpy()
+    source, target = checked_edges(edge_index, num_nodes, "k_hop_pairs")
     shape = (num_nodes, num_nodes)
     edges = csr_array((np.ones(len(source), dtype=bool), (source, target)), shape=shape)
     within = eye_array(num_nodes, dtype=bool, format="csr")

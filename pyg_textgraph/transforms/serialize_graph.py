@@ -16,7 +16,8 @@ from pyg_textgraph.data.text_attributed_data import PAIR_KEYS, TEXT_KEYS, TOKEN_
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-DROPPED = (*PAIR_KEYS, *TEXT_KEYS, *TOKEN_KEYS, "edge_text", "edge_index", "num_tokens", "num_nodes", "target")
+DROPPED = (*PAIR_KEYS, *TEXT_KEYS, *TOKEN_KEYS, "edge_text", "edge_index", "e_id", "num_tokens", "num_nodes",
+           "relation_mask", "target")  # fmt: skip
 CUT_OFF = "?"
 Line = tuple[str, int | None, str]  # what is before a relation node's text, that node, and what is after it
 
@@ -182,9 +183,7 @@ def _joined(parts: list[str | int]) -> list[str | int]:
 def _one_node(data: TextAttributedData, target: int | None) -> TextAttributedData:
     out = TextAttributedData(edge_index=torch.empty(2, 0, dtype=torch.long), num_nodes=1, target=0)
     for key, value in data:
-        if key in DROPPED or key == "relation_mask":
-            continue
-        if key == "e_id" or data.is_edge_attr(key):
+        if key in DROPPED or data.is_edge_attr(key):
             continue
         if key != "y" and data.is_node_attr(key):
             if target is not None:
