@@ -3,7 +3,8 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 export PYTHONPATH := $(CURDIR)
 
-.PHONY: install quickstart quickstart-full test test-all kernels lint types tables docs tutorials benchmarks-smoke ci clean
+.PHONY: install quickstart quickstart-full test test-all test-matrix kernels lint types tables docs tutorials \
+	benchmarks-smoke wheel ci clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -60,6 +61,14 @@ benchmarks-smoke: install
 	$(RUN) -m benchmarks.graph_machine.run --tokens 512 --repeats 1 --dry-run
 	$(RUN) -m benchmarks.node_classification.run --smoke --root build/ogb --folder build/node_classification
 	$(RUN) -m benchmarks.tables --check
+
+# oldest and newest PyG, transformers and peft, with and without extras: four environments, tens of minutes
+test-matrix: install
+	$(RUN) -m tools.test_matrix $(ARGS)
+
+# does an installed wheel have all it needs?
+wheel: install
+	$(RUN) -m tools.check_wheel
 
 ci:
 	bash .ci/run

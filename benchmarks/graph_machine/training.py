@@ -17,7 +17,13 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from pyg_textgraph.nn import GraphMachineConfig, GraphMachineLM
-from pyg_textgraph.train.checkpoint import load_checkpoint, load_trained, save_checkpoint, trained_parameters
+from pyg_textgraph.train.checkpoint import (
+    has_checkpoint,
+    load_checkpoint,
+    load_trained,
+    save_checkpoint,
+    trained_parameters,
+)
 
 Batch = tuple[Tensor, Tensor]
 """Token ids and labels (b, n), −100 where nothing is predicted."""
@@ -135,7 +141,7 @@ def fit(
     model.to(device)
     optimizer = optimizer_of(model, recipe)
     step, seconds, measured = 0, 0.0, {}
-    if (folder / "checkpoint").exists() or (folder / "checkpoint.old").exists():
+    if has_checkpoint(folder / "checkpoint"):
         parameters, state = load_checkpoint(folder / "checkpoint")
         with torch.no_grad():
             load_trained(model, parameters)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
+from tqdm import tqdm
 
+from pyg_textgraph.atomic import reading_folder, saving_folder
+from pyg_textgraph.data.mapped_array import mapped_array
 from pyg_textgraph.data.tokenization import tokenize_texts
 
 if TYPE_CHECKING:
@@ -22,7 +28,8 @@ class TokenStore:
     """Token ids of N texts as one flat array with offsets, in memory or memory-mapped.
 
     A sampling loader would copy tokens kept in ``Data`` whole into every mini-batch, so those of a big graph live here.
-    A memory-mapped store pickles as its path: DataLoader workers share the pages.
+    DataLoader workers share it with the process that made them, however they are started: a memory-mapped store travels
+    as its path, another one moves to shared memory when the first worker is spawned.
 
     Args:
         ids: All token ids, text after text.
@@ -47,8 +54,9 @@ class TokenStore:
             raise ValueError(f"TokenStore: 'num_tokens' holds {int(num_tokens.min())}, expected counts of 0 or more")
         if int(num_tokens.sum()) != ids.numel():
             raise ValueError(f"TokenStore: 'num_tokens' adds up to {int(num_tokens.sum())} but there are {ids.numel()}")
-        self._ids = ids.to(torch.int32).numpy()
-        self._ptr = np.concatenate([[0], num_tokens.cumsum(0).numpy()]).astype(np.int64)
+        # tensors, because those move to shared memory when a spawned worker gets them
+        self._ids: Tensor | NDArray[np.int32] = ids.to(torch.int32)
+        self._ptr: Tensor | NDArray[np.int64] = F.pad(num_tokens.cumsum(0), (1, 0))
         self._path: Path | None = None
 
     @classmethod
@@ -63,16 +71,52 @@ class TokenStore:
         """Tokenizes one text per node; arguments as :func:`~pyg_textgraph.data.tokenize_texts`."""
         return cls(*tokenize_texts(texts, tokenizer, empty, progress=progress))
 
+    @classmethod
+    def write(
+        cls,
+        folder: str | Path,
+        texts: Iterable[str],
+        tokenizer: PreTrainedTokenizerBase,
+        empty: str = "error",
+        *,
+        chunk: int = 4096,
+        progress: bool = False,
+    ) -> Self:
+        """Tokenizes texts as they come, straight to disk, and opens the store; nothing need fit into memory.
+
+        Args:
+            folder: Where the store goes, all or nothing.
+            texts: One per node, such as a generator that reads a file.
+            tokenizer: Any Hugging Face tokenizer.
+            empty: See :func:`~pyg_textgraph.data.tokenize_texts`.
+            chunk: Texts per call of the tokenizer.
+            progress: Whether to show a progress bar.
+        """
+        counts = array("q")
+        with saving_folder(folder) as new, open(new / "ids.npy", "wb") as file:
+            num_tokens = 0
+            _write_header(file, num_tokens)
+            parts = iter(tqdm(texts, "tokenizing", disable=not progress))
+            while part := list(islice(parts, chunk)):
+                ids, count = tokenize_texts(part, tokenizer, empty, chunk=chunk, first=len(counts))
+                file.write(ids.numpy().data)
+                counts.extend(count.tolist())
+                num_tokens += ids.numel()
+            file.seek(0)
+            _write_header(file, num_tokens)
+            file.flush()
+            ptr = np.zeros(len(counts) + 1, np.int64)
+            np.cumsum(np.frombuffer(counts, np.int64), out=ptr[1:])
+            _write_rest(new, ptr)
+        return cls.load(folder)
+
     def save(self, folder: str | Path) -> None:
-        """Writes ``ids.npy``, ``ptr.npy`` and ``store.json`` (written last: it marks a whole store)."""
-        folder = Path(folder)
-        if self._path is not None and self._path.resolve() == folder.resolve():
-            return  # its own files, which are mapped: writing over them would pull them from under every reader
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "store.json").unlink(missing_ok=True)
-        np.save(folder / "ids.npy", self._ids)
-        np.save(folder / "ptr.npy", self._ptr)
-        (folder / "store.json").write_text(json.dumps({"num_texts": len(self), "num_tokens": int(self._ptr[-1])}))
+        """Writes ``ids.npy``, ``ptr.npy`` and ``store.json``, all or nothing."""
+        if self._path is not None and self._path.resolve() == Path(folder).resolve():
+            return  # its own files
+        with saving_folder(folder) as new:
+            np.save(new / "ids.npy", np.asarray(self._ids))
+            _write_rest(new, np.asarray(self._ptr))
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -82,15 +126,15 @@ class TokenStore:
             FileNotFoundError: If the folder holds no complete store.
             ValueError: If the files do not fit each other.
         """
-        folder = Path(folder)
-        if not (folder / "store.json").exists():
-            raise FileNotFoundError(f"TokenStore: {folder / 'store.json'} is missing; the store is not complete")
-        self = cls.__new__(cls)
-        try:
-            told = json.loads((folder / "store.json").read_text())
-        except ValueError as error:
-            raise ValueError(f"TokenStore: {folder / 'store.json'} is damaged: {error}") from None
-        self._open(folder)
+        with reading_folder(folder) as folder:
+            if not (folder / "store.json").exists():
+                raise FileNotFoundError(f"TokenStore: {folder / 'store.json'} is missing; the store is not complete")
+            self = cls.__new__(cls)
+            try:
+                told = json.loads((folder / "store.json").read_text())
+            except ValueError as error:
+                raise ValueError(f"TokenStore: {folder / 'store.json'} is damaged: {error}") from None
+            self._open(folder)
         found = {"num_texts": len(self), "num_tokens": len(self._ids)}
         ptr = self._ptr
         if told != found or ptr[0] != 0 or ptr[-1] != len(self._ids) or bool((ptr[1:] < ptr[:-1]).any()):
@@ -99,15 +143,17 @@ class TokenStore:
 
     def _open(self, folder: Path) -> None:
         self._path = folder
-        self._ids = _mapped(folder / "ids.npy", np.int32)
-        self._ptr = _mapped(folder / "ptr.npy", np.int64)
+        self._ids = mapped_array(folder / "ids.npy", np.int32, "TokenStore")
+        self._ptr = mapped_array(folder / "ptr.npy", np.int64, "TokenStore")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_path": self._path} if self._path is not None else self.__dict__
+        return self.__dict__ if self._path is None else {"_path": self._path, "size": (len(self), len(self._ids))}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if state["_path"] is not None:
             self._open(state["_path"])
+            if state["size"] != (len(self), len(self._ids)):
+                raise ValueError(f"TokenStore: another store was written to {self._path} since this one was opened")
         else:
             self.__dict__.update(state)
 
@@ -152,8 +198,9 @@ class TokenStore:
         for name, limit in (("max_tokens", max_tokens), ("max_target_tokens", max_target_tokens)):
             if limit is not None and limit < 1:
                 raise ValueError(f"TokenStore: '{name}' is {limit}, expected at least 1")
-        start = self._ptr[index]
-        count = self._ptr[index + 1] - start
+        all_ids, ptr = np.asarray(self._ids), np.asarray(self._ptr)
+        start = ptr[index]
+        count = ptr[index + 1] - start
         limits = np.full(index.size, np.iinfo(np.int64).max if max_tokens is None else max_tokens)
         if target is not None:
             place = np.asarray(target).reshape(-1)
@@ -163,19 +210,18 @@ class TokenStore:
         count = np.minimum(count, limits)
         # place of every token: its text's start, plus how far it is from the first one taken of that text
         place = np.arange(count.sum()) + np.repeat(start - (count.cumsum() - count), count)
-        return torch.from_numpy(self._ids[place].astype(np.int64)), torch.from_numpy(count)
+        return torch.from_numpy(all_ids[place].astype(np.int64)), torch.from_numpy(count)
 
     def __repr__(self) -> str:
         where = f", {str(self._path)!r}" if self._path is not None else ""
         return f"{self.__class__.__name__}({len(self)} texts, {int(self._ptr[-1])} tokens{where})"
 
 
-def _mapped(path: Path, dtype: type[np.generic]) -> NDArray[Any]:
-    try:
-        # an array of length 0 cannot be mapped
-        out = np.load(path, mmap_mode="r" if path.stat().st_size > 128 else None, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"TokenStore: {path} is damaged: {error}") from None
-    if out.dtype != dtype or out.ndim != 1:
-        raise ValueError(f"TokenStore: {path} holds {out.dtype} of shape {out.shape}, expected {dtype.__name__} (n,)")
-    return out
+def _write_header(file: IO[bytes], num_tokens: int) -> None:
+    # NumPy leaves room for the length to grow, so the header's own length is always the same
+    np.lib.format.write_array_header_1_0(file, {"descr": "<i4", "fortran_order": False, "shape": (num_tokens,)})
+
+
+def _write_rest(folder: Path, ptr: NDArray[np.int64]) -> None:
+    np.save(folder / "ptr.npy", ptr)
+    (folder / "store.json").write_text(json.dumps({"num_texts": len(ptr) - 1, "num_tokens": int(ptr[-1])}))

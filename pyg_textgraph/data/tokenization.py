@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
@@ -50,6 +53,7 @@ def tokenize_texts(
     *,
     progress: bool = False,
     chunk: int = 4096,
+    first: int = 0,
 ) -> tuple[Tensor, Tensor]:
     """Tokenizes many texts.
 
@@ -59,6 +63,7 @@ def tokenize_texts(
         empty: What stands for a text without tokens; ``"error"`` refuses it.
         progress: Whether to show a progress bar.
         chunk: Texts per call of the tokenizer.
+        first: Number of the first text, in messages.
 
     Shapes:
         - **returns** token ids (T,) int32 and their number per text (N,) int64
@@ -69,23 +74,20 @@ def tokenize_texts(
     """
     bad = next((i for i, text in enumerate(texts) if not isinstance(text, str)), None)
     if bad is not None:
-        raise TypeError(f"text {bad} is {type(texts[bad]).__name__}, expected str")
-    for i, text in enumerate(texts):
+        raise TypeError(f"text {first + bad} is {type(texts[bad]).__name__}, expected str")
+    for i, text in enumerate(texts, start=first):
         check_unicode(text, f"text {i}")
     placeholder: list[int] = [] if empty == "error" else tokenizer(empty, add_special_tokens=False)["input_ids"]
     ids: list[Tensor] = []
-    count: list[int] = []
+    count = array("q")  # 8 bytes a text, as there may be very many
     for start in tqdm(range(0, len(texts), chunk), "tokenizing", disable=not progress, unit_scale=chunk):
         part = [text if text.strip() else "" for text in texts[start : start + chunk]]
-        for row in tokenizer(part, add_special_tokens=False)["input_ids"]:
-            row = row or placeholder
-            if not row:
-                way_out = (
-                    "pass empty='…' (any placeholder)" if empty == "error" else f"the placeholder {empty!r} is empty"
-                )
-                raise ValueError(f"text {len(count)} has no tokens; {way_out}")
-            ids.append(torch.tensor(row, dtype=torch.int32))
-            count.append(len(row))
+        rows = [row or placeholder for row in tokenizer(part, add_special_tokens=False)["input_ids"]]
+        if not all(rows):
+            way_out = "pass empty='…' (any placeholder)" if empty == "error" else f"the placeholder {empty!r} is empty"
+            raise ValueError(f"text {first + start + rows.index([])} has no tokens; {way_out}")
+        ids.append(torch.from_numpy(np.fromiter(chain.from_iterable(rows), np.int32)))
+        count.extend(map(len, rows))
     return torch.cat(ids) if ids else torch.empty(0, dtype=torch.int32), torch.tensor(count, dtype=torch.long)
 
 

@@ -9,6 +9,7 @@ from typing import IO, Self
 
 import numpy as np
 
+from pyg_textgraph.atomic import saving_file
 from pyg_textgraph.sampling.csr import Array, Ints
 
 FILES = {"n": "data.noun", "v": "data.verb", "a": "data.adj", "r": "data.adv"}
@@ -118,14 +119,15 @@ class Synsets:
 
     def save(self, path: str | Path) -> None:
         """Writes a compressed ``.npz`` without pickles."""
-        np.savez_compressed(
-            path,
-            text=np.frombuffer("\n".join(self.text).encode(), np.uint8),
-            synset=self.synset.astype(np.int32),
-            lexicographer=self.lexicographer.astype(np.uint8),
-            edge_index=self.edge_index.astype(np.int32),
-            edge_type=self.edge_type.astype(np.uint8),
-        )
+        with saving_file(path) as part:
+            np.savez_compressed(
+                part,
+                text=np.frombuffer("\n".join(self.text).encode(), np.uint8),
+                synset=self.synset.astype(np.int32),
+                lexicographer=self.lexicographer.astype(np.uint8),
+                edge_index=self.edge_index.astype(np.int32),
+                edge_type=self.edge_type.astype(np.uint8),
+            )
 
     @classmethod
     def load(cls, file: IO[bytes] | str | Path) -> Self:

@@ -24,7 +24,7 @@ class EgoTextDataset(Dataset[TextAttributedData]):
 
     Args:
         sampler: A sampler bound to the graph.
-        nodes: The targets, one per item; indices or a mask.
+        nodes: The targets, one per item; indices, of which there may be none, or a mask.
         to_graphs: Makes text graphs of egos.
 
     Raises:
@@ -33,6 +33,8 @@ class EgoTextDataset(Dataset[TextAttributedData]):
 
     def __init__(self, sampler: EgoTextSampler, nodes: Tensor | Sequence[int], to_graphs: ToTextGraphs) -> None:
         nodes = torch.as_tensor(nodes)
+        if nodes.shape == (0,) and nodes.dtype != torch.bool:
+            nodes = nodes.long()  # PyTorch takes an empty list for floating point
         size = len(to_graphs.store)
         if nodes.dtype == torch.bool:
             if nodes.shape != (size,):
@@ -65,7 +67,7 @@ class EgoTextDataset(Dataset[TextAttributedData]):
         return self.__getitems__([range(len(self))[index]])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[TextAttributedData]:
-        return self.to_graphs.graphs(self.sampler.sample(self.nodes[torch.as_tensor(indices)]))
+        return self.to_graphs.graphs(self.sampler.sample(self.nodes[torch.as_tensor(indices, dtype=torch.long)]))
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({len(self)}, {self.sampler})"

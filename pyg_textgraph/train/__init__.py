@@ -2,6 +2,7 @@
 
 from pyg_textgraph.train.baselines import label_propagation, majority, neighbour_vote
 from pyg_textgraph.train.config import TrainConfig
+from pyg_textgraph.train.distributed import gather_state, joint_loss, mean_over_processes, restore_state, shard
 from pyg_textgraph.train.evaluate import class_scores
 from pyg_textgraph.train.gnn import GNNConfig, embed_texts, train_gnn
 from pyg_textgraph.train.links import LinkObjective, LinkTrainer, in_batch_candidates, link_ranks
@@ -18,11 +19,16 @@ __all__ = [
     "Trainer",
     "class_scores",
     "embed_texts",
+    "gather_state",
     "in_batch_candidates",
+    "joint_loss",
     "label_propagation",
     "link_ranks",
     "majority",
+    "mean_over_processes",
     "neighbour_vote",
     "predict_nodes",
+    "restore_state",
+    "shard",
     "train_gnn",
 ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from pyg_textgraph.atomic import reading_folder, saving_folder
 from pyg_textgraph.pretrained import load_tensors
 
 
@@ -37,34 +36,31 @@ def load_trained(model: nn.Module, values: dict[str, Tensor]) -> None:
 
 
 def save_checkpoint(folder: Path, parameters: dict[str, Tensor], state: dict[str, Any]) -> None:
-    """Writes a checkpoint beside the old one, then swaps: at every moment one of them is whole."""
-    new, old = folder.with_name(folder.name + ".new"), folder.with_name(folder.name + ".old")
-    shutil.rmtree(new, ignore_errors=True)
-    new.mkdir(parents=True)
-    save_file({name: value.contiguous() for name, value in parameters.items()}, str(new / "parameters.safetensors"))
-    torch.save(state, new / "state.pt")
-    for file in new.iterdir():
-        with open(file, "rb") as handle:
-            os.fsync(handle.fileno())
-    shutil.rmtree(old, ignore_errors=True)
-    if folder.exists():
-        folder.rename(old)
-    new.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
+    """Puts a checkpoint in place of the folder's old one; at every moment one of them is whole."""
+    with saving_folder(folder) as new:
+        save_file({name: value.contiguous() for name, value in parameters.items()}, str(new / "parameters.safetensors"))
+        torch.save(state, new / "state.pt")
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Whether there is a whole one."""
+    with reading_folder(folder):
+        return (folder / "state.pt").is_file()
 
 
 def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The newest whole checkpoint.
+    """The last checkpoint that was written whole.
 
     Raises:
         FileNotFoundError: If there is none.
         ValueError: Naming a damaged file.
     """
-    for place in (folder, folder.with_name(folder.name + ".old")):
-        if (place / "state.pt").is_file():
-            try:
-                state = torch.load(place / "state.pt", weights_only=True)
-            except Exception as error:  # of many types: a cut file, a pickle that is refused
-                raise ValueError(f"{place / 'state.pt'} is damaged or not a checkpoint: {error}") from error
-            return load_tensors(place / "parameters.safetensors"), state
-    raise FileNotFoundError(f"there is no checkpoint in {folder}")
+    file = folder / "state.pt"
+    with reading_folder(folder):
+        if not file.is_file():
+            raise FileNotFoundError(f"there is no checkpoint in {folder}")
+        try:
+            state = torch.load(file, weights_only=True)
+        except Exception as error:  # of many types: a cut file, a pickle that is refused
+            raise ValueError(f"{file} is damaged or not a checkpoint: {error}") from error
+        return load_tensors(folder / "parameters.safetensors"), state

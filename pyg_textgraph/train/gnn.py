@@ -18,6 +18,7 @@ from torch_geometric.nn import GAT, GCN, GraphSAGE
 from torch_geometric.utils import to_undirected
 from tqdm import tqdm
 
+from pyg_textgraph.atomic import saving_file
 from pyg_textgraph.pretrained import MINILM, cache_folder, fetch, load_tensors
 
 if TYPE_CHECKING:
@@ -88,9 +89,8 @@ def embed_texts(
         model.train(training)
     assert out is not None
     path.parent.mkdir(parents=True, exist_ok=True)
-    half = path.with_suffix(".part")
-    save_file({"embedding": out}, str(half))
-    half.replace(path)
+    with saving_file(path) as part:
+        save_file({"embedding": out}, str(part))
     return out
 
 

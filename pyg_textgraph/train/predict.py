@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from torch import Tensor
 from torch_geometric.loader import DataLoader
 from tqdm import tqdm
 
+from pyg_textgraph.atomic import saving_file
 from pyg_textgraph.sampling.text_graphs import with_edge_index
 from pyg_textgraph.train.checkpoint import trained_parameters
 
@@ -142,7 +142,7 @@ def predict_nodes(
 
     chunks = [range(start, min(start + chunk_size, len(egos))) for start in range(0, len(egos), chunk_size)]
     places = [folder / f"chunk-{number:06}.{format}" for number in range(len(chunks))]
-    for left in folder.glob("*.part"):
+    for left in folder.glob(".part-*"):
         left.unlink()
     open_chunks = [(chunk, place) for chunk, place in zip(chunks, places, strict=True) if not place.is_file()]
     batches = [list(chunk[i : i + batch_size]) for chunk, _ in open_chunks for i in range(0, len(chunk), batch_size)]
@@ -214,32 +214,27 @@ def _claim(folder: Path, about: dict[str, Any], resume: bool) -> None:
                 "folder, or delete this one"
             )
         return
-    part = folder / f"{_ABOUT}.part"
-    part.write_text(json.dumps(about, indent=1))
-    part.replace(folder / _ABOUT)
+    with saving_file(folder / _ABOUT) as part:
+        part.write_text(json.dumps(about, indent=1))
 
 
 def _write(path: Path, tables: Any, num_classes: int) -> None:
     """One file of one or more tables, which is there whole or not at all."""
-    part = path.with_name(path.name + ".part")
-    if path.suffix == ".npz":
-        parts = list(tables) or [_columns(torch.empty(0, dtype=torch.long), torch.empty(0, num_classes))]
-        with open(part, "wb") as file:
+    with saving_file(path) as part:
+        if path.suffix == ".npz":
+            parts = list(tables) or [_columns(torch.empty(0, dtype=torch.long), torch.empty(0, num_classes))]
             node, scores, predicted = (
                 np.concatenate([x[key] for x in parts]) for key in ("node", "scores", "predicted")
             )
-            np.savez(file, node=node, scores=scores, predicted=predicted)
-    else:
-        pa, parquet = _pyarrow()
-        kinds = {"node": pa.int64(), "scores": pa.list_(pa.float32(), num_classes), "predicted": pa.int64()}
-        schema = pa.schema(list(kinds.items()))
-        with parquet.ParquetWriter(part, schema) as writer:
-            for table in tables:
-                flat = pa.FixedSizeListArray.from_arrays(pa.array(table["scores"].reshape(-1)), num_classes)
-                writer.write_table(pa.table([table["node"], flat, table["predicted"]], schema=schema))
-    with open(part, "rb") as file:
-        os.fsync(file.fileno())
-    part.replace(path)
+            np.savez(part, node=node, scores=scores, predicted=predicted)
+        else:
+            pa, parquet = _pyarrow()
+            kinds = {"node": pa.int64(), "scores": pa.list_(pa.float32(), num_classes), "predicted": pa.int64()}
+            schema = pa.schema(list(kinds.items()))
+            with parquet.ParquetWriter(part, schema) as writer:
+                for table in tables:
+                    flat = pa.FixedSizeListArray.from_arrays(pa.array(table["scores"].reshape(-1)), num_classes)
+                    writer.write_table(pa.table([table["node"], flat, table["predicted"]], schema=schema))
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -16,7 +16,13 @@ from torch.utils.data import Dataset
 from torch_geometric.loader import DataLoader
 from tqdm import tqdm
 
-from pyg_textgraph.train.checkpoint import load_checkpoint, load_trained, save_checkpoint, trained_parameters
+from pyg_textgraph.train.checkpoint import (
+    has_checkpoint,
+    load_checkpoint,
+    load_trained,
+    save_checkpoint,
+    trained_parameters,
+)
 from pyg_textgraph.train.config import TrainConfig
 
 
@@ -74,7 +80,7 @@ class Trainer:
             Interrupted: After Ctrl-C or SIGTERM, once the step is finished and saved.
         """
         torch.manual_seed(self.config.seed)
-        if resume and (self.folder / "last").exists() | (self.folder / "last.old").exists():
+        if resume and has_checkpoint(self.folder / "last"):
             self._load()
         self.model.train()
         bar = tqdm(total=self.num_steps, initial=self.step, desc=self.name)

@@ -67,10 +67,26 @@ class EgoTextSampler(BaseTransform, BaseSampler):
         """Re-samples all egos; call it before a loader's next iteration starts. Reaches persistent workers too."""
         self._epoch.fill_(epoch)
 
-    def bind(self, data: Data) -> Self:
-        """A copy with its own epoch that samples from ``data``."""
-        self._sort(data)
+    def bind(self, data: Data, graph: CSRGraph | None = None) -> Self:
+        """A copy with its own epoch that samples from ``data``.
+
+        Args:
+            data: The big graph.
+            graph: Its sorted edges, if they are there already: ``CSRGraph.load`` of what an earlier run saved.
+
+        Raises:
+            ValueError: If **graph** is of another size.
+        """
+        if graph is None:
+            self._sort(data)
+        elif (graph.num_nodes, graph.kept.size) != (data.num_nodes, data.num_edges):
+            raise ValueError(
+                f"EgoTextSampler: 'graph' has {graph.num_nodes} nodes and {graph.kept.size} edges but the data has "
+                f"{data.num_nodes} and {data.num_edges}"
+            )
         out = copy.copy(self)
+        if graph is not None:
+            out._graph, out._seen = graph, (data.get("edge_index", data.get("adj_t")), data.num_nodes)
         out._epoch = self._epoch.clone().share_memory_()
         return out
 
@@ -104,6 +120,7 @@ class EgoTextSampler(BaseTransform, BaseSampler):
         tokenizer: PreTrainedTokenizerBase | None = None,
         *,
         store: TokenStore | None = None,
+        graph: CSRGraph | None = None,
         question: str | None = None,
         class_names: Sequence[str] | None = None,
         max_target_tokens: int | None = None,
@@ -116,10 +133,11 @@ class EgoTextSampler(BaseTransform, BaseSampler):
         Args:
             data: The big graph, with ``text`` (unless **store** is given) and, for answers, ``y``.
             nodes: The targets, one per item; indices or a mask.
+            graph: See :meth:`bind`.
             tokenizer: As all others: see :class:`~pyg_textgraph.sampling.ToTextGraphs`. Give a second data set of the
                 same graph the first one's ``store`` and its texts are not tokenized again.
         """
-        sampler = self.bind(data)
+        sampler = self.bind(data, graph)
         to_graphs = ToTextGraphs(
             data,
             tokenizer,

@@ -17,9 +17,11 @@ from safetensors.torch import load_file, save_file
 from pyg_textgraph.data import TokenStore
 from pyg_textgraph.datasets import TextGraphFolder
 from pyg_textgraph.nn import GTLM
+from pyg_textgraph.train import TrainConfig
 from pyg_textgraph.train.checkpoint import load_checkpoint, save_checkpoint
 from tests.nn.families import tiny
 from tests.nn.gtlm_graphs import gtlm
+from tests.train.test_trainer import curve, trainer
 
 
 @pytest.mark.parametrize("file", ["ids.npy", "ptr.npy", "store.json"])
@@ -101,13 +103,15 @@ def test_broken_graph_folders_are_named(tmp_path: Path) -> None:
         TextGraphFolder(tmp_path)
 
 
+LONG = TrainConfig(epochs=60, batch_size=2, save_every=1, seed=3)
 RUN = """
 import sys
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
-from tests.train.test_trainer import Line, TrainConfig, trainer
-run = trainer(Path(sys.argv[1]), config=TrainConfig(epochs=400, batch_size=2, save_every=1, seed=3))
+from tests.hard_input.test_files import LONG
+from tests.train.test_trainer import trainer
+run = trainer(Path(sys.argv[1]), config=LONG)
 update = run._update
 def told(batches):
     row = update(batches)
@@ -134,3 +138,5 @@ def test_a_killed_run_loses_its_current_step_only(tmp_path: Path, delay: float) 
     assert done - 1 <= state["step"] <= done
     assert len(state["history"]) == state["step"]
     assert all(p.isfinite().all() for p in parameters.values())
+    whole, resumed = (trainer(tmp_path / name, config=LONG) for name in ("whole", "run"))
+    assert curve(resumed.run(resume=True)) == curve(whole.run())

@@ -9,6 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from pyg_textgraph.atomic import saving_file
+
 
 @dataclass(frozen=True)
 class HeadStrengths:
@@ -56,7 +58,8 @@ class HeadStrengths:
 
     def save(self, path: str | Path) -> None:
         """Writes a JSON file."""
-        Path(path).write_text(json.dumps({"method": self.method, "values": self.values.tolist()}))
+        with saving_file(path) as part:
+            part.write_text(json.dumps({"method": self.method, "values": self.values.tolist()}))
 
     @classmethod
     def load(cls, path: str | Path) -> HeadStrengths:

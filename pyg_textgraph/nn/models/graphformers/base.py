@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 from tqdm import tqdm
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from pyg_textgraph.atomic import reading_folder, saving_file, saving_folder
 from pyg_textgraph.data import NeighborBatch, PackedTexts, TokenStore, node_texts
 from pyg_textgraph.data.tokenization import tokenize_texts
 from pyg_textgraph.nn.graphformers_layer import GraphFormersLayer
@@ -103,14 +104,14 @@ class TextGraphEncoder(nn.Module):
         Args:
             sampler: Has the texts.
             nodes: Which; all by default. Others stay 0.
-            path: A safetensors file to be written and memory-mapped; in memory by default.
+            path: A safetensors file to be written and memory-mapped, there once it is full; in memory by default.
             batch_size: Texts at a time.
             progress: Whether to show a progress bar.
         """
         shape = (len(sampler.store), self.states_per_node, self.steps.hidden_size)
-        cache = NodeCache.allocate(shape, self.encoder.dtype, path)
         nodes = torch.arange(len(sampler.store)) if nodes is None else nodes
-        with evaluating(self):
+        with evaluating(self), nullcontext() if path is None else saving_file(path) as part:
+            cache = NodeCache.allocate(shape, self.encoder.dtype, part)
             for some in tqdm(nodes.split(batch_size), "encoding nodes", disable=not progress):
                 cache[some] = self.encode_nodes(sampler.texts(some).to(self.device))
         return cache
@@ -211,16 +212,14 @@ class TextGraphEncoder(nn.Module):
         raise NotImplementedError
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Writes the encoder, the tokenizer, the graph part, and last the JSON that marks a whole save."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / _CONFIG).unlink(missing_ok=True)
-        self.encoder.save_pretrained(str(folder / _ENCODER))
-        if self.tokenizer is not None:
-            self.tokenizer.save_pretrained(str(folder / _ENCODER))
-        save_file({name: p.detach().contiguous() for name, p in self.graph_parameters().items()}, folder / _WEIGHTS)
+        """Writes the encoder, the tokenizer, the graph part, and settings: all of them or, if killed, none."""
         told = {"model": type(self).__name__, "settings": self.settings(), "tokenizer": self.tokenizer is not None}
-        (folder / _CONFIG).write_text(json.dumps(told, indent=1))
+        with saving_folder(folder) as new:
+            self.encoder.save_pretrained(str(new / _ENCODER))
+            if self.tokenizer is not None:
+                self.tokenizer.save_pretrained(str(new / _ENCODER))
+            save_file({name: p.detach().contiguous() for name, p in self.graph_parameters().items()}, new / _WEIGHTS)
+            (new / _CONFIG).write_text(json.dumps(told, indent=1))
 
     @classmethod
     def from_pretrained(cls, name: str | Path, **settings: Any) -> Self:
@@ -229,7 +228,11 @@ class TextGraphEncoder(nn.Module):
         Raises:
             ValueError: If the folder holds another model, or **settings** are given for a saved one.
         """
-        folder = Path(name)
+        with reading_folder(name) as folder:
+            return cls._load(folder, name, settings)
+
+    @classmethod
+    def _load(cls, folder: Path, name: str | Path, settings: dict[str, Any]) -> Self:
         if not (folder / _CONFIG).is_file():
             return cls(AutoModel.from_pretrained(name), AutoTokenizer.from_pretrained(name), **settings)
         told = json.loads((folder / _CONFIG).read_text())

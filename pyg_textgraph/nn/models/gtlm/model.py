@@ -139,10 +139,15 @@ class GTLM(nn.Module):
 
     _source: dict[str, Any] | None = None
 
-    def save_pretrained(self, folder: str | Path) -> None:
+    def save_pretrained(self, folder: str | Path, state_dict: dict[str, Tensor] | None = None) -> None:
         """Writes adapters, biases, tokenizer and configuration; the language model's own weights only if they have no
-        name to load them by, or were trained."""
-        storage.save(self, Path(folder))
+        name to load them by, or were trained. A save that is killed leaves the old one as it was.
+
+        Args:
+            folder: Other files in it stay.
+            state_dict: Values to write instead of the model's own, which may be sharded over processes.
+        """
+        storage.save(self, Path(folder), state_dict)
 
     @property
     def device(self) -> torch.device:

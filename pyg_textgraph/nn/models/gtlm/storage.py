@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from peft import PeftModel
 from safetensors.torch import save_file
+from torch import Tensor
+from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from pyg_textgraph.atomic import reading_folder, saving_folder
 from pyg_textgraph.nn.models.gtlm.config import GTLMConfig
 from pyg_textgraph.pretrained import gguf_options, load_tensors
 
@@ -22,7 +25,8 @@ CONFIG, BIAS, BASE, ADAPTER = "gtlm.json", "graph_bias.safetensors", "base", "ad
 
 
 def is_saved(name: str | Path) -> bool:
-    return (Path(name) / CONFIG).is_file()
+    with reading_folder(name) as folder:
+        return (folder / CONFIG).is_file()
 
 
 def load_base(
@@ -44,34 +48,52 @@ def _given(**kwargs: Any) -> dict[str, Any]:
     return {key: value for key, value in kwargs.items() if value is not None}
 
 
-def save(model: GTLM, folder: Path) -> None:
-    """Writes ``gtlm.json`` (last: it marks a whole save), biases, adapters, tokenizer and, where needed, the model."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / CONFIG).unlink(missing_ok=True)
+def save(model: GTLM, folder: Path, state_dict: dict[str, Tensor] | None = None) -> None:
+    """Writes ``gtlm.json``, biases, adapters, tokenizer and, where needed, the language model: all or nothing."""
     base = model.base_model
     decoder = base.get_base_model() if isinstance(base, PeftModel) else base
-    if isinstance(base, PeftModel):
-        base.save_pretrained(str(folder / ADAPTER))
-        trained = any(p.requires_grad for name, p in decoder.named_parameters() if "lora_" not in name)
-    else:
-        trained = any(p.requires_grad for p in decoder.parameters())
+    trained = any(
+        p.requires_grad
+        for name, p in decoder.named_parameters()
+        if not (isinstance(base, PeftModel) and "lora_" in name)
+    )
     source = dict(model._source) if model._source is not None else {"name": decoder.name_or_path or None}
-    if trained or source["name"] is None:
+    whole = trained or source["name"] is None
+    if whole and isinstance(base, PeftModel):
+        raise ValueError(
+            "GTLM: adapters cannot be saved without a language model to load them into; save that with "
+            "save_pretrained before adding LoRA, and load it from there"
+        )
+    state = model.state_dict() if state_dict is None else state_dict
+    if any(isinstance(value, DTensor) for value in state.values()):
+        raise ValueError(
+            "GTLM: the parameters are sharded over processes; pass state_dict=, gathered on all of them by "
+            "pyg_textgraph.train.gather_state, and save in one process"
+        )
+    missing = {
+        name for name, p in model.named_parameters() if whole or p.requires_grad or "lora_" in name
+    } - state.keys()
+    if missing:
+        raise ValueError(f"GTLM: 'state_dict' has no {min(missing)!r}, expected all that is saved")
+    bias, language_model = (_under(state, name) for name in ("graph_bias.", "base_model."))
+    with saving_folder(folder) as new:
         if isinstance(base, PeftModel):
-            raise ValueError(
-                "GTLM: adapters cannot be saved without a language model to load them into; save that with "
-                "save_pretrained before adding LoRA, and load it from there"
-            )
-        decoder.save_pretrained(str(folder / BASE))
-        source = {"name": None}
-    source["revision"] = getattr(decoder.config, "_commit_hash", None) or source.get("revision")
-    source["dtype"] = str(decoder.dtype).removeprefix("torch.")
-    save_file(model.graph_bias.state_dict(), str(folder / BIAS))
-    if model.tokenizer is not None:
-        model.tokenizer.save_pretrained(str(folder))
-    told = {"gtlm": model.config.to_dict(), "base": source, "adapter": isinstance(base, PeftModel),
-            "tokenizer": model.tokenizer is not None}  # fmt: skip
-    (folder / CONFIG).write_text(json.dumps(told, indent=1))
+            base.save_pretrained(str(new / ADAPTER), state_dict=language_model)
+        elif whole:
+            decoder.save_pretrained(str(new / BASE), state_dict=language_model)
+            source = {"name": None}
+        source["revision"] = getattr(decoder.config, "_commit_hash", None) or source.get("revision")
+        source["dtype"] = str(decoder.dtype).removeprefix("torch.")
+        save_file(bias, str(new / BIAS))
+        if model.tokenizer is not None:
+            model.tokenizer.save_pretrained(str(new))
+        told = {"gtlm": model.config.to_dict(), "base": source, "adapter": isinstance(base, PeftModel),
+                "tokenizer": model.tokenizer is not None}  # fmt: skip
+        (new / CONFIG).write_text(json.dumps(told, indent=1))
+
+
+def _under(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
 def load(cls: type[T], folder: Path, dtype: torch.dtype | str | None, trainable: bool) -> T:
@@ -80,6 +102,11 @@ def load(cls: type[T], folder: Path, dtype: torch.dtype | str | None, trainable:
     Raises:
         ValueError: If a file is damaged, or the biases' file does not fit the configuration.
     """
+    with reading_folder(folder):
+        return _load(cls, folder, dtype, trainable)
+
+
+def _load(cls: type[T], folder: Path, dtype: torch.dtype | str | None, trainable: bool) -> T:
     try:
         told = json.loads((folder / CONFIG).read_text())
         source, config = told["base"], GTLMConfig(**told["gtlm"])
