@@ -1,8 +1,9 @@
-"""Saving and loading a GTLM: what it added to a language model, and where that model comes from."""
+"""Saving and loading: what a model added to a language model, and where that language model comes from."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,18 +12,17 @@ from peft import PeftModel
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from pyg_textgraph.nn.models.gtlm.config import GTLMConfig
 from pyg_textgraph.pretrained import gguf_options, load_tensors
 
 if TYPE_CHECKING:
-    from pyg_textgraph.nn.models.gtlm.model import GTLM
+    from pyg_textgraph.nn.models.gtlm.base import TextGraphLM
 
-T = TypeVar("T", bound="GTLM")
-CONFIG, BIAS, BASE, ADAPTER = "gtlm.json", "graph_bias.safetensors", "base", "adapter"
+T = TypeVar("T", bound="TextGraphLM")
+BASE, ADAPTER = "base", "adapter"
 
 
-def is_saved(name: str | Path) -> bool:
-    return (Path(name) / CONFIG).is_file()
+def is_saved(kind: type[TextGraphLM], name: str | Path) -> bool:
+    return (Path(name) / f"{kind.kind}.json").is_file()
 
 
 def load_base(
@@ -44,10 +44,12 @@ def _given(**kwargs: Any) -> dict[str, Any]:
     return {key: value for key, value in kwargs.items() if value is not None}
 
 
-def save(model: GTLM, folder: Path) -> None:
-    """Writes ``gtlm.json`` (last: it marks a whole save), biases, adapters, tokenizer and, where needed, the model."""
+def save(model: TextGraphLM, folder: Path) -> None:
+    """Writes the configuration (last: it marks a whole save), the own module, adapters, tokenizer and, where needed, the
+    language model."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / CONFIG).unlink(missing_ok=True)
+    about = folder / f"{model.kind}.json"
+    about.unlink(missing_ok=True)
     base = model.base_model
     decoder = base.get_base_model() if isinstance(base, PeftModel) else base
     if isinstance(base, PeftModel):
@@ -59,32 +61,33 @@ def save(model: GTLM, folder: Path) -> None:
     if trained or source["name"] is None:
         if isinstance(base, PeftModel):
             raise ValueError(
-                "GTLM: adapters cannot be saved without a language model to load them into; save that with "
+                f"{type(model).__name__}: adapters cannot be saved without a language model to load them into; save that with "
                 "save_pretrained before adding LoRA, and load it from there"
             )
         decoder.save_pretrained(str(folder / BASE))
         source = {"name": None}
     source["revision"] = getattr(decoder.config, "_commit_hash", None) or source.get("revision")
     source["dtype"] = str(decoder.dtype).removeprefix("torch.")
-    save_file(model.graph_bias.state_dict(), str(folder / BIAS))
+    save_file(model.own.state_dict(), str(folder / f"{model.own_module}.safetensors"))
     if model.tokenizer is not None:
         model.tokenizer.save_pretrained(str(folder))
-    told = {"gtlm": model.config.to_dict(), "base": source, "adapter": isinstance(base, PeftModel),
+    told = {model.kind: asdict(model.config), "base": source, "adapter": isinstance(base, PeftModel),
             "tokenizer": model.tokenizer is not None}  # fmt: skip
-    (folder / CONFIG).write_text(json.dumps(told, indent=1))
+    about.write_text(json.dumps(told, indent=1))
 
 
 def load(cls: type[T], folder: Path, dtype: torch.dtype | str | None, trainable: bool) -> T:
     """The reverse of :func:`save`.
 
     Raises:
-        ValueError: If a file is damaged, or the biases' file does not fit the configuration.
+        ValueError: If a file is damaged, or the own module's file does not fit the configuration.
     """
+    about, file = folder / f"{cls.kind}.json", folder / f"{cls.own_module}.safetensors"
     try:
-        told = json.loads((folder / CONFIG).read_text())
-        source, config = told["base"], GTLMConfig(**told["gtlm"])
+        told = json.loads(about.read_text())
+        source, config = told["base"], cls.config_class(**told[cls.kind])
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"GTLM: {folder / CONFIG} is damaged: {type(error).__name__}: {error}") from error
+        raise ValueError(f"{cls.__name__}: {about} is damaged: {type(error).__name__}: {error}") from error
     dtype = dtype if dtype is not None else getattr(torch, source["dtype"])
     place = {key: source.get(key) for key in ("revision", "gguf_file")} if source["name"] else {}
     base = load_decoder(source["name"] or str(folder / BASE), dtype, **place)
@@ -93,16 +96,16 @@ def load(cls: type[T], folder: Path, dtype: torch.dtype | str | None, trainable:
         base = PeftModel.from_pretrained(base, str(folder / ADAPTER), is_trainable=trainable)
     model = cls(base, tokenizer, config=config)
     model._source = {key: source.get(key) for key in ("name", "revision", "gguf_file")} if source["name"] else None
-    saved, own = load_tensors(folder / BIAS), model.graph_bias.state_dict()
+    saved, own = load_tensors(file), model.own.state_dict()
     for name in saved.keys() & own.keys():
         if saved[name].shape != own[name].shape:
             got, expected = tuple(saved[name].shape), tuple(own[name].shape)
-            raise ValueError(f"GTLM: {folder / BIAS} holds {name!r} of shape {got}, expected {expected}")
-    problems = model.graph_bias.load_state_dict(saved, strict=False)
+            raise ValueError(f"{cls.__name__}: {file} holds {name!r} of shape {got}, expected {expected}")
+    problems = model.own.load_state_dict(saved, strict=False)
     if problems.missing_keys or problems.unexpected_keys:
         raise ValueError(
-            f"GTLM: {folder / BIAS} lacks {problems.missing_keys[:3]} and holds {problems.unexpected_keys[:3]} beside "
-            f"what {CONFIG} describes"
+            f"{cls.__name__}: {file} lacks {problems.missing_keys[:3]} and holds {problems.unexpected_keys[:3]} beside "
+            f"what {about.name} describes"
         )
-    model.graph_bias.to(base.device)
+    model.own.to(base.device)
     return model
