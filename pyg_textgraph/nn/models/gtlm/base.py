@@ -287,7 +287,8 @@ class TextGraphLM(nn.Module, ABC):
     def _check_position(self, last: int) -> None:
         if self.max_positions is not None and last >= self.max_positions:
             raise ValueError(
-                f"{self._name}: {self._sequence} has {last + 1} tokens, the language model reads {self.max_positions} at most"
+                f"{self._name}: {self._sequence} has {last + 1} tokens, the language model reads {self.max_positions} "
+                "at most"
             )
 
     def _tokenizer(self) -> PreTrainedTokenizerBase:

@@ -45,8 +45,8 @@ def _given(**kwargs: Any) -> dict[str, Any]:
 
 
 def save(model: TextGraphLM, folder: Path) -> None:
-    """Writes the configuration (last: it marks a whole save), the own module, adapters, tokenizer and, where needed, the
-    language model."""
+    """Writes the configuration (last: it marks a whole save), the own module, adapters, tokenizer and, where needed,
+    the language model."""
     folder.mkdir(parents=True, exist_ok=True)
     about = folder / f"{model.kind}.json"
     about.unlink(missing_ok=True)
@@ -61,8 +61,8 @@ def save(model: TextGraphLM, folder: Path) -> None:
     if trained or source["name"] is None:
         if isinstance(base, PeftModel):
             raise ValueError(
-                f"{type(model).__name__}: adapters cannot be saved without a language model to load them into; save that with "
-                "save_pretrained before adding LoRA, and load it from there"
+                f"{type(model).__name__}: adapters cannot be saved without a language model to load them into; save that "
+                "with save_pretrained before adding LoRA, and load it from there"
             )
         decoder.save_pretrained(str(folder / BASE))
         source = {"name": None}
