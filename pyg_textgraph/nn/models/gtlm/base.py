@@ -277,7 +277,8 @@ class TextGraphLM(nn.Module, ABC):
             )
 
     def _check_targets(self, batch: Data, layout: TokenLayout) -> None:
-        if "target" not in batch or not bool(layout.is_target[layout.last].all()):
+        count = torch.bincount(layout.graph[layout.is_target], minlength=layout.num_graphs)
+        if "target" not in batch or not bool(count.all()):
             raise ValueError(f"{self._name}: every graph needs a 'target' with tokens before its answer")
 
     def _continue(self, ids: Tensor, position: Tensor, context: DecodeContext) -> Tensor:

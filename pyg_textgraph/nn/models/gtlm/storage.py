@@ -61,8 +61,8 @@ def save(model: TextGraphLM, folder: Path) -> None:
     if trained or source["name"] is None:
         if isinstance(base, PeftModel):
             raise ValueError(
-                f"{type(model).__name__}: adapters cannot be saved without a language model to load them into; save that "
-                "with save_pretrained before adding LoRA, and load it from there"
+                f"{type(model).__name__}: adapters cannot be saved without a language model to load them into; save "
+                "that with save_pretrained before adding LoRA, and load it from there"
             )
         decoder.save_pretrained(str(folder / BASE))
         source = {"name": None}
