@@ -9,9 +9,9 @@ import torch
 import torch_geometric.transforms as T
 from peft import LoraConfig
 from torch.utils.data import Dataset, Subset
-from transformers import ByT5Tokenizer, LlamaConfig, LlamaForCausalLM
 
 from benchmarks.graph_tasks.config import Config
+from benchmarks.node_jobs import tiny_language_model
 from pyg_textgraph import datasets
 from pyg_textgraph.datasets import QuestionGraphs
 from pyg_textgraph.nn import GTLM
@@ -33,11 +33,7 @@ def make_model(config: Config, smoke: bool = False) -> tuple[GTLM, str]:
         lora = None
     torch.manual_seed(config.seed)
     if smoke:
-        sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-        tokenizer = ByT5Tokenizer()  # bytes: needs no files
-        sizes |= {"vocab_size": len(tokenizer), "max_position_embeddings": 8192, "eos_token_id": 1}
-        base = LlamaForCausalLM(LlamaConfig(**sizes))
-        return GTLM(base, tokenizer, lora, biases=biases), "random"
+        return GTLM(*tiny_language_model(), lora, biases=biases), "random"
     name, source = fetch(SMOLLM2) if config.base == "smollm2" else (config.base, config.base)
     dtype = getattr(torch, config.dtype)
     return GTLM.from_pretrained(name, lora=lora, dtype=dtype, biases=biases), source
