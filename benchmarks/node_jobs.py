@@ -75,7 +75,8 @@ class Job:
     """One language model, its training and its answers.
 
     - ``"gtlm"`` reads the texts of a node and of its surroundings, with all three biases
-    - ``"serialized graph"`` reads the same texts, and the edges, written out one after the other
+    - ``"serialized graph"`` reads the same texts, and the edges, written out one after the other; relations have the
+      names in ``data.edge_text``, none by default
     - ``"graph tokens"`` reads the node's text after one soft token per node, ``data.x`` projected
     - ``"text only"`` reads the node's text alone
     - ``"zero-shot"`` does so untrained; each class's mean score over the validation nodes is subtracted
@@ -83,8 +84,7 @@ class Job:
     Args:
         name: Shown, and the name of its folder.
         method: See above.
-        data: The graph, with masks of the split; with ``x`` for graph tokens; with the edges' texts in ``edge_text``,
-            if they have any, for a serialized graph.
+        data: The graph, with masks of the split; with ``x`` for graph tokens.
         settings: Shared by all jobs.
         folder: Where the folders of jobs are.
         base: A language model's name or folder, or what gives a model and its tokenizer.

@@ -52,7 +52,7 @@ def tiny_models(folder: Path) -> Models:
 def few_nodes(data: TextAttributedData) -> TextAttributedData:
     """The first and the last 200 nodes: neighbours are close to each other, and so are classes."""
     n = int(data.num_nodes)
-    return data.subgraph(torch.cat([torch.arange(min(200, n)), torch.arange(max(200, n - 200), n)]))
+    return data.subgraph(torch.cat([torch.arange(min(200, n)), torch.arange(max(min(200, n), n - 200), n)]))
 
 
 def table(rows: list[Row]) -> list[Row]:
