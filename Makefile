@@ -60,6 +60,7 @@ benchmarks-smoke: install
 	$(RUN) -m benchmarks.bias.run --quick
 	$(RUN) -m benchmarks.graph_machine.run --tokens 512 --repeats 1 --dry-run
 	$(RUN) -m benchmarks.node_classification.run --smoke --root build/ogb --folder build/node_classification
+	$(RUN) -m benchmarks.text_graphs.run --smoke --folder build/text_graphs
 	$(RUN) -m benchmarks.tables --check
 
 # oldest and newest PyG, transformers and peft, with and without extras: four environments, tens of minutes

@@ -20,6 +20,7 @@ DATED = re.compile(r"\d{4}-\d\d-\d\d-.*")
 EXTRA = (
     "std",
     "seeds",
+    "macro_f1",
     "parameters",
     "trained",
     "difference",
@@ -31,9 +32,10 @@ EXTRA = (
 )
 
 
-def newest(question: str, label: str = "") -> dict[str, Any] | None:
+def newest(question: str, label: str = "", folder: Path | None = None) -> dict[str, Any] | None:
     """The newest result file of a question; one without a label ends in its machine's memory, as in ``24-gib``."""
-    files = [file for file in sorted((HERE / question / "results").glob("*.json")) if DATED.match(file.name)]
+    folder = folder or HERE / question / "results"
+    files = [file for file in sorted(folder.glob("*.json")) if DATED.match(file.name)]
     files = [file for file in files if (file.stem.endswith(f"-{label}") if label else not has_label(file))]
     found: dict[str, Any] | None = json.loads(files[-1].read_text()) if files else None
     return found

@@ -21,6 +21,7 @@ from benchmarks.common import Row, write_results
 from benchmarks.node_classification.gtlm import GTLMConfig, train_gtlm
 from benchmarks.node_classification.models import GNNConfig, Nodes, Outcome, train_gnn
 from benchmarks.node_classification.verbs import NAME, write_verbs
+from benchmarks.node_jobs import some_nodes
 from pyg_textgraph.data import TextAttributedData
 from pyg_textgraph.datasets import attach_text, ogb_nodes
 from pyg_textgraph.train import Interrupted
@@ -46,9 +47,7 @@ class Limits:
     def nodes(self, data: TextAttributedData) -> Nodes:
         out = {}
         for part, mask in (("train", "train_mask"), ("valid", "val_mask"), ("test", "test_mask")):
-            nodes = data[mask].nonzero().view(-1)
-            order = torch.randperm(nodes.numel(), generator=torch.Generator().manual_seed(0))
-            out[part] = nodes[order[: getattr(self, part)]]
+            out[part] = some_nodes(data[mask], getattr(self, part))
         return out
 
 

@@ -7,8 +7,10 @@ from pyg_textgraph.nn.graphformers_layer import GraphFormersLayer, NeighborhoodA
 from pyg_textgraph.nn.gtlm_conv import GraphStructure, GTLMConv
 from pyg_textgraph.nn.link_loss import KnownLinks, false_negatives, link_loss, pair_filter
 from pyg_textgraph.nn.models.graph_machine import GraphMachineConfig, GraphMachineLM
+from pyg_textgraph.nn.models.graph_token_lm import GraphTokenConfig, GraphTokenLM, GraphTokenOutput
 from pyg_textgraph.nn.models.graphformers import GraphFormers, GraphFormersConfig, PooledTextEncoder, TextGraphEncoder
 from pyg_textgraph.nn.models.gtlm import GTLM, GTLMConfig, GTLMOutput
+from pyg_textgraph.nn.models.gtlm.base import TextGraphLM
 from pyg_textgraph.nn.sparse_edge_attention import SparseEdgeAttention
 from pyg_textgraph.nn.sparse_edge_referral import SparseEdgeReferral
 
@@ -27,6 +29,9 @@ __all__ = [
     "GraphMachineLM",
     "GraphMachineLayer",
     "GraphStructure",
+    "GraphTokenConfig",
+    "GraphTokenLM",
+    "GraphTokenOutput",
     "HeadStrengths",
     "KnownLinks",
     "NeighborhoodAttention",
@@ -34,6 +39,7 @@ __all__ = [
     "SparseEdgeAttention",
     "SparseEdgeReferral",
     "TextGraphEncoder",
+    "TextGraphLM",
     "false_negatives",
     "link_loss",
     "pair_filter",

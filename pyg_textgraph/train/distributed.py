@@ -60,7 +60,7 @@ def shard(model: GTLM, **options: Any) -> GTLM:
     return model
 
 
-def gather_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def gather_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[dict[str, Any], dict[str, Any]]:
     """What training changes, whole and on the CPU: parameters by name, and the optimizer's state.
 
     All processes call it; the first one gets the result, the others empty dictionaries. It depends on the number of
@@ -72,7 +72,7 @@ def gather_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[di
 
 
 def restore_state(
-    model: nn.Module, optimizer: torch.optim.Optimizer, parameters: dict[str, Tensor], state: dict[str, Any]
+    model: nn.Module, optimizer: torch.optim.Optimizer, parameters: dict[str, Any], state: dict[str, Any]
 ) -> None:
     """Puts back what :func:`gather_state` gave; all processes call it with all of it.
 

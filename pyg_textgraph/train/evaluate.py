@@ -12,11 +12,11 @@ from torch_geometric.loader import DataLoader
 from tqdm import tqdm
 
 if TYPE_CHECKING:
-    from pyg_textgraph.nn import GTLM
+    from pyg_textgraph.nn import TextGraphLM
 
 
 def class_scores(
-    model: GTLM,
+    model: TextGraphLM,
     dataset: Dataset[Any],
     names: Sequence[str],
     *,
@@ -27,7 +27,7 @@ def class_scores(
     """Log-probabilities of class names for every graph of a data set, in its order.
 
     Args:
-        model: Scores by :meth:`GTLM.classify <pyg_textgraph.nn.GTLM.classify>`.
+        model: Scores by :meth:`TextGraphLM.classify <pyg_textgraph.nn.TextGraphLM.classify>`.
         dataset: Text graphs with targets.
         names: The class names.
         batch_size: Graphs at a time.

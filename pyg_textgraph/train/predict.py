@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
     from pyg_textgraph.data import TokenStore
-    from pyg_textgraph.nn import GTLM
+    from pyg_textgraph.nn import TextGraphLM
     from pyg_textgraph.transforms import EgoTextSampler
 
 Format = Literal["npz", "parquet"]
@@ -62,7 +62,7 @@ class NodePredictions:
 
 
 def predict_nodes(
-    model: GTLM,
+    model: TextGraphLM,
     data: Data,
     nodes: Tensor | Sequence[int],
     folder: str | Path,
@@ -86,7 +86,7 @@ def predict_nodes(
     ``predicted``.
 
     Args:
-        model: Scores by :meth:`GTLM.classify <pyg_textgraph.nn.GTLM.classify>`.
+        model: Scores by :meth:`TextGraphLM.classify <pyg_textgraph.nn.TextGraphLM.classify>`.
         data: The big graph with its texts.
         nodes: Indices, in any order and with repeats, or a mask.
         folder: Where the files go.
@@ -159,7 +159,7 @@ def predict_nodes(
     return NodePredictions.load(folder)
 
 
-def _scores(model: GTLM, loader: Iterator[Any], batches: int, names: list[str], bar: Any) -> Iterator[Tensor]:
+def _scores(model: TextGraphLM, loader: Iterator[Any], batches: int, names: list[str], bar: Any) -> Iterator[Tensor]:
     for _ in range(batches):
         batch = next(loader)
         yield model.classify(batch.to(model.device), names).float().cpu()
@@ -175,11 +175,11 @@ def _told(value: Any) -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
-def _fingerprint(model: GTLM) -> str:
+def _fingerprint(model: TextGraphLM) -> str:
     """Of everything that may have been trained, whether it is frozen by now or not; a sample of the rest."""
     parts = []
     for name, value in sorted(model.state_dict().items()):
-        whole = "lora_" in name or name.startswith("graph_bias") or value.numel() <= 128
+        whole = "lora_" in name or name.startswith(f"{model.own_module}.") or value.numel() <= 128
         flat = value.reshape(-1)
         parts.append(flat if whole else flat[:: flat.numel() // 128])
     parts += [value for _, value in sorted(trained_parameters(model).items())]

@@ -42,7 +42,7 @@ class Trainer:
         config: Everything else.
         folder: Where checkpoints (``last``, ``best``) and logs go.
         validate: Gives a score, higher is better; the parameters of the best one are kept.
-        name: Shown on the progress bar.
+        name: Shown on the progress bar; None shows none.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Trainer:
         config: TrainConfig,
         folder: str | Path,
         validate: Callable[[nn.Module], float] | None = None,
-        name: str = "training",
+        name: str | None = "training",
     ) -> None:
         self.model, self.dataset, self.optimizer, self.config = model, dataset, optimizer, config
         self.folder, self.validate, self.name = Path(folder), validate, name
@@ -83,7 +83,7 @@ class Trainer:
         if resume and has_checkpoint(self.folder / "last"):
             self._load()
         self.model.train()
-        bar = tqdm(total=self.num_steps, initial=self.step, desc=self.name)
+        bar = tqdm(total=self.num_steps, initial=self.step, desc=self.name, disable=self.name is None)
         with stop_signals() as stopped, bar, self._tensorboard() as log:
             while self.step < self.num_steps:
                 for batches in self._epoch(self.step // self.steps_per_epoch):

@@ -54,6 +54,8 @@ class SerializeGraph(BaseTransform):
 
     Args:
         tokenizer: For the words around the texts of tokenized graphs; without it, graphs must not be tokenized yet.
+        merge_reciprocal: Whether an edge whose reverse has the same text and has been written is left out: an
+            undirected edge is one line.
 
     Shapes:
         - **data.text** one string; or **data.input_ids**, **data.labels** (T,) and **data.num_tokens** (1,)
@@ -64,8 +66,8 @@ class SerializeGraph(BaseTransform):
         ValueError: If the graph has no texts, neither target nor question, or is tokenized and there is no tokenizer.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase | None = None) -> None:
-        self.tokenizer = tokenizer
+    def __init__(self, tokenizer: PreTrainedTokenizerBase | None = None, merge_reciprocal: bool = False) -> None:
+        self.tokenizer, self.merge_reciprocal = tokenizer, merge_reciprocal
 
     def forward(self, data: Data) -> TextAttributedData:
         if isinstance(data, Batch):
@@ -75,7 +77,7 @@ class SerializeGraph(BaseTransform):
         if question is None and target is None:
             raise ValueError("SerializeGraph: the graph has neither 'target' nor 'question', expected one of them")
         target = None if target is None else int(target)
-        parts = list(_parts(source, target, question))
+        parts = list(_parts(source, target, question, self.merge_reciprocal))
         out = _one_node(source, target)
         if "input_ids" not in source:
             texts = node_texts(source)
@@ -99,10 +101,12 @@ class SerializeGraph(BaseTransform):
         return out
 
     def __repr__(self) -> str:
-        return f"{self.__class__.__name__}()"
+        return f"{self.__class__.__name__}(merge_reciprocal={self.merge_reciprocal})"
 
 
-def _parts(data: TextAttributedData, target: int | None, question: str | None) -> Iterator[str | int]:
+def _parts(
+    data: TextAttributedData, target: int | None, question: str | None, merge_reciprocal: bool
+) -> Iterator[str | int]:
     """Strings, and nodes whose text stands there."""
     n = int(data.num_nodes or 0)
     relation = data.relation_mask if "relation_mask" in data else torch.zeros(n, dtype=torch.bool)
@@ -117,7 +121,7 @@ def _parts(data: TextAttributedData, target: int | None, question: str | None) -
     for node, name in names.items():
         if node != target:
             yield from (f"{name}: ", node, "\n")
-    lines = _edge_lines(data, names, is_relation, asked)
+    lines = _edge_lines(data, names, is_relation, asked, merge_reciprocal)
     if lines:
         yield "Edges:\n"
     for before, node_of_line, after in lines:
@@ -135,7 +139,11 @@ def _parts(data: TextAttributedData, target: int | None, question: str | None) -
 
 
 def _edge_lines(
-    data: TextAttributedData, names: dict[int, str], is_relation: list[bool], asked: int | None
+    data: TextAttributedData,
+    names: dict[int, str],
+    is_relation: list[bool],
+    asked: int | None,
+    merge_reciprocal: bool,
 ) -> list[Line]:
     edges: list[list[int]] = data.edge_index.T.tolist() if data.edge_index is not None else []
     key = next((key for key in ("edge_text", "text_edges") if data.get(key) is not None), None)
@@ -154,10 +162,12 @@ def _edge_lines(
             into[v].append(u)
         else:
             middle = f"{text}, " if text else ""
-            lines[f"({names[u]}, {middle}{names[v]})", None, ""] = None
+            if not merge_reciprocal or (f"({names[v]}, {middle}{names[u]})", None, "") not in lines:
+                lines[f"({names[u]}, {middle}{names[v]})", None, ""] = None
     for node in into:
         for source, sink in _ends(into[node], out_of[node]):
-            lines[f"({source}, ", node, f", {sink})"] = None
+            if not merge_reciprocal or (f"({sink}, ", node, f", {source})") not in lines:
+                lines[f"({source}, ", node, f", {sink})"] = None
     return list(lines)
 
 

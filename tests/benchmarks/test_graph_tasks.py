@@ -4,11 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from transformers import ByT5Tokenizer
 
 from benchmarks.graph_tasks.config import Config, names
 from benchmarks.graph_tasks.evaluate import most_frequent
 from benchmarks.graph_tasks.run import run
-from benchmarks.graph_tasks.task import WriteOut, passes
+from benchmarks.graph_tasks.task import make_data, passes
 from pyg_textgraph import datasets
 from pyg_textgraph.datasets import KGQA, GraphQA
 from pyg_textgraph.datasets.graph_qa import TASKS
@@ -43,18 +44,22 @@ def test_exact_match_wants_an_end() -> None:
 
 
 def test_the_graph_written_out_has_every_fact() -> None:
-    graph = WriteOut()(KGQA(form="plain", sizes=(1, 0, 0))[0])
-    question = KGQA(sizes=(1, 0, 0)).questions[0]
+    sizes = (2, 1, 1)
+    [graph, *_] = make_data(Config.load("kgqa_serialized"), "train", ByT5Tokenizer(), sizes)
+    question = KGQA(sizes=sizes).questions[0]
     assert graph.num_nodes == 1
-    lines = graph.text[0].split("\n")
-    assert lines[: len(question.text)] == list(question.text)
-    assert len(lines) == len(question.text) + len(question.edges) + 1
-    name = [text.split(",")[0] for text in question.text]
-    (u, v), relation = question.edges[0], question.relations[0]
-    assert f"({name[u]}, {relation}, {name[v]})" in lines
-    assert lines[-1] == question.question
-    undirected = GraphQA("edge_count", form="plain", sizes=(1, 0, 0))[0]
-    assert WriteOut()(undirected).text[0].count("EDGE") == int(undirected.answer)
+    text = ByT5Tokenizer().decode(graph.input_ids)
+    assert all(f"{i}: {node}\n" in text for i, node in enumerate(question.text))
+    edges = list(zip(question.edges, question.relations, strict=True))
+    assert all(f"({u}, {name}, {v})\n" in text for (u, v), name in edges)
+    assert text.count("(") == len(edges)
+    assert text.endswith(f"\n\n{question.question}\n A: {question.answer}</s>")
+
+
+def test_undirected_edges_are_written_once() -> None:
+    config = replace(Config.load("serialized_node_degree"), arguments={"task": "edge_count"})
+    for graph in make_data(config, "train", ByT5Tokenizer(), (5, 1, 1)):
+        assert ByT5Tokenizer().decode(graph.input_ids).count("(") == int(graph.answer)
 
 
 def test_passes_are_whole() -> None:

@@ -59,6 +59,21 @@ def test_what_incidence_graphs_merge_and_keep() -> None:
     assert SerializeGraph()(IncidenceGraph()(plain.clone())).text[0].split("\n")[5:-2] == lines
 
 
+def test_an_undirected_edge_can_be_one_line() -> None:
+    once = FAMILY.replace("(1, SPOUSE, 0)\n", "")
+    data = family(question="Who is the child of Ann?")
+    assert SerializeGraph(merge_reciprocal=True)(data).text == [once]
+    assert SerializeGraph(merge_reciprocal=True)(IncidenceGraph()(data)).text == [once]
+    # other relations back, loops, and what is there twice anyway
+    edges = torch.tensor([[1, 0, 0, 2, 2], [0, 1, 1, 2, 2]])
+    mixed = TextAttributedData(
+        text=list("abc"), edge_index=edges, text_edges=["boss", "boss", "peer", "self", "self"], question="?"
+    )
+    lines = SerializeGraph(merge_reciprocal=True)(mixed).text[0].split("\n")[5:-2]
+    assert lines == ["(1, boss, 0)", "(0, peer, 1)", "(2, self, 2)"]
+    assert str(SerializeGraph(merge_reciprocal=True)) == "SerializeGraph(merge_reciprocal=True)"
+
+
 def test_an_end_that_was_cut_off() -> None:
     cut = IncidenceGraph()(family(target=0)).subgraph(torch.tensor([0, 4]))
     assert SerializeGraph()(cut).text == ["Nodes:\nEdges:\n(0, CHILD, ?)\n\n0: Ann"]

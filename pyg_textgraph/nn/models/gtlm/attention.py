@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -10,7 +11,6 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
 
 from pyg_textgraph.data import TokenLayout
-from pyg_textgraph.nn.bias import GraphBias
 from pyg_textgraph.ops.graph_attention import Backend, graph_attention
 
 IMPLEMENTATION = "text_graph"
@@ -49,8 +49,8 @@ def attention_function(
     """The function registered with :class:`transformers.AttentionInterface`."""
     if text_graph is None:
         raise ValueError(
-            "this language model reads text graphs; call it through its GTLM, or give it back its own attention with "
-            "model.set_attn_implementation('sdpa')"
+            "this language model reads text graphs; call it through its GTLM or GraphTokenLM, or give it back its own "
+            "attention with model.set_attn_implementation('sdpa')"
         )
     if kwargs.get("s_aux") is not None:
         raise ValueError(f"{type(module).__name__} has attention sinks, which graph attention does not support")
@@ -66,7 +66,7 @@ class PackedContext:
     """Attention over packed text graphs, of all nodes or of listed **pairs** (2, P); fills ``kept`` if it is there."""
 
     layout: TokenLayout
-    graph_bias: GraphBias
+    graph_bias: Callable[[int, dict[str, Any]], Tensor | None]
     inputs: dict[str, Any]
     pairs: Tensor | None = None
     backend: Backend = "auto"
@@ -144,8 +144,8 @@ class Probe:
         return torch.zeros_like(q).transpose(1, 2)
 
 
-def install(model: PreTrainedModel) -> None:
-    """Switches a decoder's attention to ours and makes sure that every layer reaches it.
+def install(model: PreTrainedModel, owner: str = "GTLM") -> None:
+    """Switches a decoder's attention to ours and makes sure that every layer reaches it; **owner** is named in errors.
 
     Raises:
         ValueError: If the architecture cannot work, with the reason.
@@ -154,7 +154,9 @@ def install(model: PreTrainedModel) -> None:
     config = model.config.get_text_config()
 
     def refuse(reason: str) -> None:
-        raise ValueError(f"GTLM: {name} cannot read text graphs: {reason}; expected a decoder such as Llama or Qwen3")
+        raise ValueError(
+            f"{owner}: {name} cannot read text graphs: {reason}; expected a decoder such as Llama or Qwen3"
+        )
 
     if getattr(config, "is_encoder_decoder", False):
         refuse("it is an encoder-decoder")

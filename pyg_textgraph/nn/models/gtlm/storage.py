@@ -1,8 +1,9 @@
-"""Saving and loading a GTLM: what it added to a language model, and where that model comes from."""
+"""Saving and loading: what a model added to a language model, and where that language model comes from."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,19 +15,18 @@ from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from pyg_textgraph.atomic import reading_folder, saving_folder
-from pyg_textgraph.nn.models.gtlm.config import GTLMConfig
 from pyg_textgraph.pretrained import gguf_options, load_tensors
 
 if TYPE_CHECKING:
-    from pyg_textgraph.nn.models.gtlm.model import GTLM
+    from pyg_textgraph.nn.models.gtlm.base import TextGraphLM
 
-T = TypeVar("T", bound="GTLM")
-CONFIG, BIAS, BASE, ADAPTER = "gtlm.json", "graph_bias.safetensors", "base", "adapter"
+T = TypeVar("T", bound="TextGraphLM")
+BASE, ADAPTER = "base", "adapter"
 
 
-def is_saved(name: str | Path) -> bool:
+def is_saved(kind: type[TextGraphLM], name: str | Path) -> bool:
     with reading_folder(name) as folder:
-        return (folder / CONFIG).is_file()
+        return (folder / f"{kind.kind}.json").is_file()
 
 
 def load_base(
@@ -48,8 +48,9 @@ def _given(**kwargs: Any) -> dict[str, Any]:
     return {key: value for key, value in kwargs.items() if value is not None}
 
 
-def save(model: GTLM, folder: Path, state_dict: dict[str, Tensor] | None = None) -> None:
-    """Writes ``gtlm.json``, biases, adapters, tokenizer and, where needed, the language model: all or nothing."""
+def save(model: TextGraphLM, folder: Path, state_dict: dict[str, Tensor] | None = None) -> None:
+    """Writes the configuration, the own module, adapters, tokenizer and, where needed, the language model: all or
+    nothing."""
     base = model.base_model
     decoder = base.get_base_model() if isinstance(base, PeftModel) else base
     trained = any(
@@ -61,21 +62,21 @@ def save(model: GTLM, folder: Path, state_dict: dict[str, Tensor] | None = None)
     whole = trained or source["name"] is None
     if whole and isinstance(base, PeftModel):
         raise ValueError(
-            "GTLM: adapters cannot be saved without a language model to load them into; save that with "
-            "save_pretrained before adding LoRA, and load it from there"
+            f"{type(model).__name__}: adapters cannot be saved without a language model to load them into; save that "
+            "with save_pretrained before adding LoRA, and load it from there"
         )
     state = model.state_dict() if state_dict is None else state_dict
     if any(isinstance(value, DTensor) for value in state.values()):
         raise ValueError(
-            "GTLM: the parameters are sharded over processes; pass state_dict=, gathered on all of them by "
-            "pyg_textgraph.train.gather_state, and save in one process"
+            f"{type(model).__name__}: the parameters are sharded over processes; pass state_dict=, gathered on all of "
+            "them by pyg_textgraph.train.gather_state, and save in one process"
         )
     missing = {
         name for name, p in model.named_parameters() if whole or p.requires_grad or "lora_" in name
     } - state.keys()
     if missing:
-        raise ValueError(f"GTLM: 'state_dict' has no {min(missing)!r}, expected all that is saved")
-    bias, language_model = (_under(state, name) for name in ("graph_bias.", "base_model."))
+        raise ValueError(f"{type(model).__name__}: 'state_dict' has no {min(missing)!r}, expected all that is saved")
+    own, language_model = (_under(state, f"{name}.") for name in (model.own_module, "base_model"))
     with saving_folder(folder) as new:
         if isinstance(base, PeftModel):
             base.save_pretrained(str(new / ADAPTER), state_dict=language_model)
@@ -84,12 +85,12 @@ def save(model: GTLM, folder: Path, state_dict: dict[str, Tensor] | None = None)
             source = {"name": None}
         source["revision"] = getattr(decoder.config, "_commit_hash", None) or source.get("revision")
         source["dtype"] = str(decoder.dtype).removeprefix("torch.")
-        save_file(bias, str(new / BIAS))
+        save_file(own, str(new / f"{model.own_module}.safetensors"))
         if model.tokenizer is not None:
             model.tokenizer.save_pretrained(str(new))
-        told = {"gtlm": model.config.to_dict(), "base": source, "adapter": isinstance(base, PeftModel),
+        told = {model.kind: asdict(model.config), "base": source, "adapter": isinstance(base, PeftModel),
                 "tokenizer": model.tokenizer is not None}  # fmt: skip
-        (new / CONFIG).write_text(json.dumps(told, indent=1))
+        (new / f"{model.kind}.json").write_text(json.dumps(told, indent=1))
 
 
 def _under(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -100,18 +101,19 @@ def load(cls: type[T], folder: Path, dtype: torch.dtype | str | None, trainable:
     """The reverse of :func:`save`.
 
     Raises:
-        ValueError: If a file is damaged, or the biases' file does not fit the configuration.
+        ValueError: If a file is damaged, or the own module's file does not fit the configuration.
     """
     with reading_folder(folder):
         return _load(cls, folder, dtype, trainable)
 
 
 def _load(cls: type[T], folder: Path, dtype: torch.dtype | str | None, trainable: bool) -> T:
+    about, file = folder / f"{cls.kind}.json", folder / f"{cls.own_module}.safetensors"
     try:
-        told = json.loads((folder / CONFIG).read_text())
-        source, config = told["base"], GTLMConfig(**told["gtlm"])
+        told = json.loads(about.read_text())
+        source, config = told["base"], cls.config_class(**told[cls.kind])
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"GTLM: {folder / CONFIG} is damaged: {type(error).__name__}: {error}") from error
+        raise ValueError(f"{cls.__name__}: {about} is damaged: {type(error).__name__}: {error}") from error
     dtype = dtype if dtype is not None else getattr(torch, source["dtype"])
     place = {key: source.get(key) for key in ("revision", "gguf_file")} if source["name"] else {}
     base = load_decoder(source["name"] or str(folder / BASE), dtype, **place)
@@ -120,16 +122,16 @@ def _load(cls: type[T], folder: Path, dtype: torch.dtype | str | None, trainable
         base = PeftModel.from_pretrained(base, str(folder / ADAPTER), is_trainable=trainable)
     model = cls(base, tokenizer, config=config)
     model._source = {key: source.get(key) for key in ("name", "revision", "gguf_file")} if source["name"] else None
-    saved, own = load_tensors(folder / BIAS), model.graph_bias.state_dict()
+    saved, own = load_tensors(file), model.own.state_dict()
     for name in saved.keys() & own.keys():
         if saved[name].shape != own[name].shape:
             got, expected = tuple(saved[name].shape), tuple(own[name].shape)
-            raise ValueError(f"GTLM: {folder / BIAS} holds {name!r} of shape {got}, expected {expected}")
-    problems = model.graph_bias.load_state_dict(saved, strict=False)
+            raise ValueError(f"{cls.__name__}: {file} holds {name!r} of shape {got}, expected {expected}")
+    problems = model.own.load_state_dict(saved, strict=False)
     if problems.missing_keys or problems.unexpected_keys:
         raise ValueError(
-            f"GTLM: {folder / BIAS} lacks {problems.missing_keys[:3]} and holds {problems.unexpected_keys[:3]} beside "
-            f"what {CONFIG} describes"
+            f"{cls.__name__}: {file} lacks {problems.missing_keys[:3]} and holds {problems.unexpected_keys[:3]} beside "
+            f"what {about.name} describes"
         )
-    model.graph_bias.to(base.device)
+    model.own.to(base.device)
     return model
