@@ -36,7 +36,7 @@ SIZES: dict[str, Any] = {"train_nodes": 1000, "validation_nodes": 200, "test_nod
 # linked with each other, too, so that a written-out graph has most tokens in its edges: fewer neighbours for all rows
 SETTINGS = {
     "verbs": Settings("Which class is this verb?", num_neighbors=10, max_neighbor_tokens=10, **SIZES),
-    "dblp": Settings("Which area is this paper from?", num_neighbors=8, max_neighbor_tokens=24, **SIZES),
+    "dblp": Settings("Which area is this paper from?", num_neighbors=6, max_neighbor_tokens=24, **SIZES),
 }
 SMOKE = {"train_nodes": 8, "validation_nodes": 4, "test_nodes": 6, "num_neighbors": 4, "rank": 2, "validations": 1}
 LANGUAGE_MODELS: dict[str, Method] = {
