@@ -3,6 +3,7 @@
 from pyg_textgraph.nn.bias import GraphBias, GraphBiasConfig
 from pyg_textgraph.nn.gala import GaLA, HeadStrengths
 from pyg_textgraph.nn.graph_machine_layer import GraphMachineLayer
+from pyg_textgraph.nn.graph_writer import GraphWriter, WrittenGraph
 from pyg_textgraph.nn.graphformers_layer import GraphFormersLayer, NeighborhoodAttention
 from pyg_textgraph.nn.gtlm_conv import GraphStructure, GTLMConv
 from pyg_textgraph.nn.link_loss import KnownLinks, false_negatives, link_loss, pair_filter
@@ -27,6 +28,7 @@ __all__ = [
     "GraphMachineLM",
     "GraphMachineLayer",
     "GraphStructure",
+    "GraphWriter",
     "HeadStrengths",
     "KnownLinks",
     "NeighborhoodAttention",
@@ -34,6 +36,7 @@ __all__ = [
     "SparseEdgeAttention",
     "SparseEdgeReferral",
     "TextGraphEncoder",
+    "WrittenGraph",
     "false_negatives",
     "link_loss",
     "pair_filter",

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
+from torch_geometric.data import Batch, Data
 
+from pyg_textgraph.data import append_to_target
+from pyg_textgraph.data.prompts import drop_answer
 from pyg_textgraph.nn.models.gtlm.attention import PackedContext
 
 
@@ -127,3 +130,9 @@ def branches(names: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     place = torch.cat([torch.arange(x.numel()) for x in names])
     sees = (which[:, None] == which) & (place[:, None] >= place)
     return torch.cat(names), place, sees
+
+
+def append_new_tokens(batch: Data, ids: Tensor) -> Batch:
+    """The batch with tokens added to its targets in place of their answers. Shapes: **ids** (B, L)."""
+    graphs = batch.to_data_list() if isinstance(batch, Batch) else [batch]
+    return Batch.from_data_list([append_to_target(drop_answer(g), row) for g, row in zip(graphs, ids, strict=True)])

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from pyg_textgraph.nn.models.gtlm.config import GTLMConfig
+from pyg_textgraph.nn.models.gtlm.vocabulary import num_embeddings
 from pyg_textgraph.pretrained import gguf_options, load_tensors
 
 if TYPE_CHECKING:
@@ -51,8 +52,11 @@ def save(model: GTLM, folder: Path) -> None:
     base = model.base_model
     decoder = base.get_base_model() if isinstance(base, PeftModel) else base
     if isinstance(base, PeftModel):
-        base.save_pretrained(str(folder / ADAPTER))
-        trained = any(p.requires_grad for name, p in decoder.named_parameters() if "lora_" not in name)
+        # peft would write all embeddings beside the trained rows, because there are more of them than in the model
+        rows = any(getattr(config, "trainable_token_indices", None) for config in base.peft_config.values())
+        base.save_pretrained(str(folder / ADAPTER), save_embedding_layers=False if rows else "auto")
+        own = ("lora_", "trainable_tokens_")
+        trained = any(p.requires_grad for name, p in decoder.named_parameters() if not any(x in name for x in own))
     else:
         trained = any(p.requires_grad for p in decoder.parameters())
     source = dict(model._source) if model._source is not None else {"name": decoder.name_or_path or None}
@@ -70,7 +74,7 @@ def save(model: GTLM, folder: Path) -> None:
     if model.tokenizer is not None:
         model.tokenizer.save_pretrained(str(folder))
     told = {"gtlm": model.config.to_dict(), "base": source, "adapter": isinstance(base, PeftModel),
-            "tokenizer": model.tokenizer is not None}  # fmt: skip
+            "tokenizer": model.tokenizer is not None, "vocabulary": num_embeddings(decoder)}  # fmt: skip
     (folder / CONFIG).write_text(json.dumps(told, indent=1))
 
 
@@ -89,6 +93,8 @@ def load(cls: type[T], folder: Path, dtype: torch.dtype | str | None, trainable:
     place = {key: source.get(key) for key in ("revision", "gguf_file")} if source["name"] else {}
     base = load_decoder(source["name"] or str(folder / BASE), dtype, **place)
     tokenizer = AutoTokenizer.from_pretrained(str(folder)) if told["tokenizer"] else None
+    if told.get("vocabulary", 0) > num_embeddings(base):
+        base.resize_token_embeddings(told["vocabulary"], mean_resizing=False)  # the adapter holds the new rows
     if told["adapter"]:
         base = PeftModel.from_pretrained(base, str(folder / ADAPTER), is_trainable=trainable)
     model = cls(base, tokenizer, config=config)
