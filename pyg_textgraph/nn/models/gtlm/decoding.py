@@ -51,6 +51,7 @@ class DecodeContext:
         if seen is not None:
             self.key_inside &= seen.gather(1, self.key_node) | self.in_target
         self._padded: dict[int, tuple[Tensor, Tensor]] = {}
+        self._rows: dict[int, Tensor | None] = {}
 
     @property
     def in_target(self) -> Tensor:
@@ -87,7 +88,9 @@ class DecodeContext:
         if softcap is not None:
             score = softcap * torch.tanh(score / softcap)
         past = past_k.size(2)
-        rows = self.prefix.rows_of(self.target, layer)
+        if layer not in self._rows:  # the same at every step
+            self._rows[layer] = self.prefix.rows_of(self.target, layer)
+        rows = self._rows[layer]
         if rows is not None:
             row = rows.gather(2, self.key_node[:, None].expand(-1, h, -1))  # [B, H, P]
             score[..., :past] += row.masked_fill(self.in_target[:, None], 0)[:, :, None]
