@@ -59,6 +59,7 @@ benchmarks-smoke: install
 	$(RUN) -m benchmarks.bias.run --quick
 	$(RUN) -m benchmarks.graph_machine.run --tokens 512 --repeats 1 --dry-run
 	$(RUN) -m benchmarks.node_classification.run --smoke --root build/ogb --folder build/node_classification
+	$(RUN) -m benchmarks.graph_writing.run --smoke --folder build/graph_writing
 	$(RUN) -m benchmarks.tables --check
 
 ci:
