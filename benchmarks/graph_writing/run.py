@@ -43,7 +43,7 @@ METHODS: tuple[Method, ...] = ("gtlm", "serialized")
 class Settings:
     """What a run is made of, besides task and method."""
 
-    steps: int = 180
+    steps: int = 150
     batch_size: int = 4
     test_graphs: int = 100
     untrained_graphs: int = 40  # the first of them
