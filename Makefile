@@ -61,6 +61,7 @@ benchmarks-smoke: install
 	$(RUN) -m benchmarks.graph_machine.run --tokens 512 --repeats 1 --dry-run
 	$(RUN) -m benchmarks.node_classification.run --smoke --root build/ogb --folder build/node_classification
 	$(RUN) -m benchmarks.text_graphs.run --smoke --folder build/text_graphs
+	$(RUN) -m benchmarks.graph_writing.run --smoke --folder build/graph_writing
 	$(RUN) -m benchmarks.tables --check
 
 # oldest and newest PyG, transformers and peft, with and without extras: four environments, tens of minutes

@@ -1,5 +1,6 @@
 """Text-attributed graphs."""
 
+from pyg_textgraph.datasets.action_steps import ActionSteps
 from pyg_textgraph.datasets.attach_text import attach_text
 from pyg_textgraph.datasets.connectivity import Connectivity
 from pyg_textgraph.datasets.family_tree import FamilyTree
@@ -14,6 +15,7 @@ from pyg_textgraph.datasets.wordnet import WordNet, WordNetVerbs
 
 __all__ = [
     "KGQA",
+    "ActionSteps",
     "Connectivity",
     "FamilyTree",
     "GraphQA",

@@ -3,6 +3,7 @@
 from pyg_textgraph.nn.bias import GraphBias, GraphBiasConfig
 from pyg_textgraph.nn.gala import GaLA, HeadStrengths
 from pyg_textgraph.nn.graph_machine_layer import GraphMachineLayer
+from pyg_textgraph.nn.graph_writer import GraphWriter, WrittenGraph
 from pyg_textgraph.nn.graphformers_layer import GraphFormersLayer, NeighborhoodAttention
 from pyg_textgraph.nn.gtlm_conv import GraphStructure, GTLMConv
 from pyg_textgraph.nn.link_loss import KnownLinks, false_negatives, link_loss, pair_filter
@@ -32,6 +33,7 @@ __all__ = [
     "GraphTokenConfig",
     "GraphTokenLM",
     "GraphTokenOutput",
+    "GraphWriter",
     "HeadStrengths",
     "KnownLinks",
     "NeighborhoodAttention",
@@ -40,6 +42,7 @@ __all__ = [
     "SparseEdgeReferral",
     "TextGraphEncoder",
     "TextGraphLM",
+    "WrittenGraph",
     "false_negatives",
     "link_loss",
     "pair_filter",

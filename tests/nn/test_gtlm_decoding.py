@@ -99,6 +99,24 @@ def test_sampling_follows_the_probabilities() -> None:
     assert {int(x) for x in torch.cat(cold)} == {int(p.argmax())}
 
 
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_own_decoding_step_by_step(use_cache: bool) -> None:
+    model, batch = gtlm(tiny("llama")).train(), Batch.from_data_list(graphs())
+    expected = model.generate(batch, 4, return_ids=True)
+    steps = model.decode_steps(batch, use_cache=use_cache)
+    logits, chosen = next(steps), []
+    assert logits.shape == (4, 101)
+    assert not logits.requires_grad
+    for _ in range(4):
+        chosen.append(logits.argmax(-1))
+        logits = steps.send(chosen[-1])
+    assert not model.training
+    steps.close()
+    assert model.training
+    for row, ids in zip(torch.stack(chosen, 1), expected, strict=True):
+        assert row[: len(ids)].tolist() == ids.tolist()
+
+
 def test_texts_and_names(tokenizer: PreTrainedTokenizerFast) -> None:
     model = gtlm(tiny("llama", vocab_size=400), tokenizer=tokenizer)
     prompt = TaskPrompt(tokenizer, "Which?", ["motion", "weather"])

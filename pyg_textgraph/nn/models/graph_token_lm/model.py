@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -105,6 +106,7 @@ class GraphTokenLM(TextGraphLM):
         tokenizer: Its tokenizer; needed for names and texts in :meth:`classify` and :meth:`generate`.
         lora: Adapters to add, on all linear layers unless ``target_modules`` says otherwise.
         config: Sizes and weights.
+        new_tokens: See :class:`TextGraphLM`.
         **kwargs: Single fields of :class:`GraphTokenConfig`.
 
     Raises:
@@ -127,9 +129,10 @@ class GraphTokenLM(TextGraphLM):
         tokenizer: PreTrainedTokenizerBase | None = None,
         lora: LoraConfig | None = None,
         config: GraphTokenConfig | None = None,
+        new_tokens: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(base_model, tokenizer, lora, config, **kwargs)
+        super().__init__(base_model, tokenizer, lora, config, new_tokens, **kwargs)
         embed = self.base_model.get_input_embeddings()
         with torch.no_grad():  # of the module's output: some families scale it
             some = torch.arange(min(embed.num_embeddings, 4096), device=embed.weight.device)

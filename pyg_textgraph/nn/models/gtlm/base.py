@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import Tensor, nn
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Data
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
-from pyg_textgraph.data import TokenLayout, answer_ids, append_to_target
-from pyg_textgraph.data.prompts import drop_answer
+from pyg_textgraph.data import TokenLayout, answer_ids
 from pyg_textgraph.nn.models.gtlm import storage
 from pyg_textgraph.nn.models.gtlm.attention import AttentionContext, PackedContext, install
-from pyg_textgraph.nn.models.gtlm.decoding import DecodeContext, branches
+from pyg_textgraph.nn.models.gtlm.decoding import DecodeContext, append_new_tokens, branches
+from pyg_textgraph.nn.models.gtlm.vocabulary import add_tokens, num_embeddings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -39,10 +39,12 @@ class TextGraphLM(nn.Module, ABC):
         tokenizer: Its tokenizer; needed for names and texts in :meth:`classify` and :meth:`generate`.
         lora: Adapters to add, on all linear layers unless ``target_modules`` says otherwise.
         config: A :attr:`config_class`.
-        **kwargs: Single fields of it.
+        new_tokens: Tokens to add to the tokenizer, each with words that mean the same: its embedding starts as the mean
+            of theirs and trains with the adapters, which hold it.
+        **kwargs: Single fields of the configuration.
 
     Raises:
-        ValueError: If the architecture cannot work.
+        ValueError: If the architecture cannot work, or new tokens have no adapters to train with.
     """
 
     kind: ClassVar[str]  # names the file of the configuration, and its entry there
@@ -58,6 +60,7 @@ class TextGraphLM(nn.Module, ABC):
         tokenizer: PreTrainedTokenizerBase | None = None,
         lora: LoraConfig | None = None,
         config: Any = None,
+        new_tokens: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__()
@@ -75,7 +78,11 @@ class TextGraphLM(nn.Module, ABC):
             lora = copy.copy(lora)
             lora.target_modules = lora.target_modules or "all-linear"
             lora.task_type = lora.task_type or "CAUSAL_LM"
+            if new_tokens:
+                lora.trainable_token_indices = add_tokens(base_model, self._tokenizer(), new_tokens, lora)
             base_model = get_peft_model(base_model, lora)
+        elif new_tokens:
+            raise ValueError(f"{self._name}: 'new_tokens' train with adapters; give 'lora'")
         self.base_model = base_model
         self.text_config = decoder.config.get_text_config()
         self.max_positions: int | None = getattr(self.text_config, "max_position_embeddings", None)
@@ -91,6 +98,7 @@ class TextGraphLM(nn.Module, ABC):
         revision: str | None = None,
         gguf_file: str | None = None,
         trainable: bool = False,
+        new_tokens: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> Self:
         """Loads a saved model of this class, or makes one of a language model.
@@ -103,20 +111,21 @@ class TextGraphLM(nn.Module, ABC):
             revision: Revision of a language model on the Hub.
             gguf_file: GGUF file of a language model.
             trainable: Whether a saved model's adapters go on training.
+            new_tokens: Tokens to add to a language model.
             **kwargs: Single fields of the configuration.
 
         Raises:
-            ValueError: If **lora** or a configuration is given with a saved folder, which has its own.
+            ValueError: If **lora**, a configuration or tokens are given with a saved folder, which has its own.
         """
         if storage.is_saved(cls, name):
-            if lora is not None or config is not None or kwargs:
+            if lora is not None or config is not None or new_tokens or kwargs:
                 raise ValueError(
                     f"{cls.__name__}: {str(name)!r} is a saved {cls.__name__} with a configuration and adapters of its "
                     "own"
                 )
             return storage.load(cls, Path(name), dtype, trainable)
         base, tokenizer = storage.load_base(str(name), dtype=dtype, revision=revision, gguf_file=gguf_file)
-        model = cls(base, tokenizer, lora, config, **kwargs)
+        model = cls(base, tokenizer, lora, config, new_tokens, **kwargs)
         model._source = {"name": str(name), "revision": revision, "gguf_file": gguf_file}
         return model
 
@@ -244,12 +253,10 @@ class TextGraphLM(nn.Module, ABC):
         if temperature <= 0:
             raise ValueError(f"{self._name}: 'temperature' is {temperature}, expected a positive number")
         end = self._end_tokens()
-        with self._evaluating():
-            logits, context, target = self._read_prefix(batch, keep=use_cache)
-            start = context.layout.position[context.layout.last][:, None] + 1
-            ids = torch.empty(len(target), 0, dtype=torch.long, device=self.device)
-            ended = torch.zeros(len(target), dtype=torch.bool, device=self.device)
-            decode: DecodeContext | None = None
+        with closing(self.decode_steps(batch, use_cache=use_cache)) as steps:
+            logits = next(steps)
+            ids = torch.empty(len(logits), 0, dtype=torch.long, device=self.device)
+            ended = torch.zeros(len(logits), dtype=torch.bool, device=self.device)
             while True:
                 weights = torch.softmax(logits.float() / temperature, -1)
                 new = torch.multinomial(weights, 1) if do_sample else logits.argmax(-1, keepdim=True)
@@ -257,6 +264,30 @@ class TextGraphLM(nn.Module, ABC):
                 ended |= torch.isin(new[:, 0], end)
                 if bool(ended.all()) or ids.size(1) == max_new_tokens:
                     break
+                logits = steps.send(new[:, 0])
+        rows = []
+        for row in ids:
+            stop = torch.isin(row, end).nonzero()
+            rows.append(row[: int(stop[0])] if len(stop) else row)
+        return rows if return_ids else self._tokenizer().batch_decode(rows)
+
+    @torch.no_grad()
+    def decode_steps(self, batch: Data, *, use_cache: bool = True) -> Generator[Tensor, Tensor, None]:
+        """Continues the targets token by token, for a decoding of one's own; answers in the data are not looked at.
+
+        A generator: ``next`` reads the graphs and gives the logits of the next tokens, ``send`` takes the tokens that
+        were chosen and gives those of the tokens after them. The model is in evaluation mode until it is closed.
+
+        Shapes: **sent** (B,); **yields** (B, V)
+        """
+        with self._evaluating():
+            logits, context, target = self._read_prefix(batch, keep=use_cache)
+            start = context.layout.position[context.layout.last][:, None] + 1
+            ids = torch.empty(len(target), 0, dtype=torch.long, device=self.device)
+            decode: DecodeContext | None = None
+            while True:
+                new = (yield logits)[:, None]
+                ids = torch.cat([ids, new], 1)
                 if not use_cache:
                     logits = self._read_prefix(append_new_tokens(batch, ids), keep=False)[0]
                     continue
@@ -267,14 +298,9 @@ class TextGraphLM(nn.Module, ABC):
                 else:
                     decode.advance(sees, position)
                 logits = self._continue(new, position, decode)[:, -1]
-        rows = []
-        for row in ids:
-            stop = torch.isin(row, end).nonzero()
-            rows.append(row[: int(stop[0])] if len(stop) else row)
-        return rows if return_ids else self._tokenizer().batch_decode(rows)
 
     def _check_tokens(self, input_ids: Tensor) -> None:
-        vocabulary = self.base_model.get_input_embeddings().num_embeddings
+        vocabulary = num_embeddings(self.base_model)
         if bool((input_ids < 0).any()) or bool((input_ids >= vocabulary).any()):
             bad = int(input_ids.max() if int(input_ids.max()) >= vocabulary else input_ids.min())
             raise ValueError(
@@ -318,9 +344,3 @@ class TextGraphLM(nn.Module, ABC):
             yield
         finally:
             self.train(was_training)
-
-
-def append_new_tokens(batch: Data, ids: Tensor) -> Batch:
-    """The batch with tokens added to its targets in place of their answers. Shapes: **ids** (B, L)."""
-    graphs = batch.to_data_list() if isinstance(batch, Batch) else [batch]
-    return Batch.from_data_list([append_to_target(drop_answer(g), row) for g, row in zip(graphs, ids, strict=True)])

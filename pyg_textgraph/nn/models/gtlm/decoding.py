@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
+from torch_geometric.data import Batch, Data
 
+from pyg_textgraph.data import append_to_target
+from pyg_textgraph.data.prompts import drop_answer
 from pyg_textgraph.nn.models.gtlm.attention import PackedContext
 
 
@@ -48,6 +51,7 @@ class DecodeContext:
         if seen is not None:
             self.key_inside &= seen.gather(1, self.key_node) | self.in_target
         self._padded: dict[int, tuple[Tensor, Tensor]] = {}
+        self._rows: dict[int, Tensor | None] = {}
 
     @property
     def in_target(self) -> Tensor:
@@ -84,7 +88,9 @@ class DecodeContext:
         if softcap is not None:
             score = softcap * torch.tanh(score / softcap)
         past = past_k.size(2)
-        rows = self.prefix.rows_of(self.target, layer)
+        if layer not in self._rows:  # the same at every step
+            self._rows[layer] = self.prefix.rows_of(self.target, layer)
+        rows = self._rows[layer]
         if rows is not None:
             row = rows.gather(2, self.key_node[:, None].expand(-1, h, -1))  # [B, H, P]
             score[..., :past] += row.masked_fill(self.in_target[:, None], 0)[:, :, None]
@@ -127,3 +133,9 @@ def branches(names: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     place = torch.cat([torch.arange(x.numel()) for x in names])
     sees = (which[:, None] == which) & (place[:, None] >= place)
     return torch.cat(names), place, sees
+
+
+def append_new_tokens(batch: Data, ids: Tensor) -> Batch:
+    """The batch with tokens added to its targets in place of their answers. Shapes: **ids** (B, L)."""
+    graphs = batch.to_data_list() if isinstance(batch, Batch) else [batch]
+    return Batch.from_data_list([append_to_target(drop_answer(g), row) for g, row in zip(graphs, ids, strict=True)])

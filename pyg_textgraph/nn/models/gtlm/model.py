@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -56,10 +57,12 @@ class GTLM(TextGraphLM):
         tokenizer: Its tokenizer; needed for names and texts in :meth:`classify` and :meth:`generate`.
         lora: Adapters to add, on all linear layers unless ``target_modules`` says otherwise.
         config: Biases, visibility and backend.
+        new_tokens: Tokens to add to the tokenizer, each with words that mean the same: its embedding starts as the mean
+            of theirs and trains with the adapters, which hold it.
         **kwargs: Single fields of :class:`GTLMConfig`.
 
     Raises:
-        ValueError: If the architecture cannot work.
+        ValueError: If the architecture cannot work, or new tokens have no adapters to train with.
 
     Example:
         >>> model = GTLM.from_pretrained("HuggingFaceTB/SmolLM2-135M-Instruct", lora=LoraConfig(r=32, lora_alpha=64))
@@ -77,9 +80,10 @@ class GTLM(TextGraphLM):
         tokenizer: PreTrainedTokenizerBase | None = None,
         lora: LoraConfig | None = None,
         config: GTLMConfig | None = None,
+        new_tokens: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(base_model, tokenizer, lora, config, **kwargs)
+        super().__init__(base_model, tokenizer, lora, config, new_tokens, **kwargs)
         layers, heads = self.text_config.num_hidden_layers, self.text_config.num_attention_heads
         self.graph_bias = GraphBias(layers, heads, self.config)
         self.graph_bias.to(self.base_model.get_input_embeddings().weight.device)

@@ -15,6 +15,7 @@ from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from pyg_textgraph.atomic import reading_folder, saving_folder
+from pyg_textgraph.nn.models.gtlm.vocabulary import num_embeddings
 from pyg_textgraph.pretrained import gguf_options, load_tensors
 
 if TYPE_CHECKING:
@@ -53,11 +54,8 @@ def save(model: TextGraphLM, folder: Path, state_dict: dict[str, Tensor] | None 
     nothing."""
     base = model.base_model
     decoder = base.get_base_model() if isinstance(base, PeftModel) else base
-    trained = any(
-        p.requires_grad
-        for name, p in decoder.named_parameters()
-        if not (isinstance(base, PeftModel) and "lora_" in name)
-    )
+    adapters = ("lora_", "trainable_tokens_") if isinstance(base, PeftModel) else ()
+    trained = any(p.requires_grad for name, p in decoder.named_parameters() if not any(x in name for x in adapters))
     source = dict(model._source) if model._source is not None else {"name": decoder.name_or_path or None}
     whole = trained or source["name"] is None
     if whole and isinstance(base, PeftModel):
@@ -72,14 +70,17 @@ def save(model: TextGraphLM, folder: Path, state_dict: dict[str, Tensor] | None 
             "them by pyg_textgraph.train.gather_state, and save in one process"
         )
     missing = {
-        name for name, p in model.named_parameters() if whole or p.requires_grad or "lora_" in name
+        name for name, p in model.named_parameters() if whole or p.requires_grad or any(x in name for x in adapters)
     } - state.keys()
     if missing:
         raise ValueError(f"{type(model).__name__}: 'state_dict' has no {min(missing)!r}, expected all that is saved")
     own, language_model = (_under(state, f"{name}.") for name in (model.own_module, "base_model"))
     with saving_folder(folder) as new:
         if isinstance(base, PeftModel):
-            base.save_pretrained(str(new / ADAPTER), state_dict=language_model)
+            # peft would write all embeddings beside the trained rows, because there are more of them than in the model
+            rows = any(getattr(config, "trainable_token_indices", None) for config in base.peft_config.values())
+            layers = False if rows else "auto"
+            base.save_pretrained(str(new / ADAPTER), state_dict=language_model, save_embedding_layers=layers)
         elif whole:
             decoder.save_pretrained(str(new / BASE), state_dict=language_model)
             source = {"name": None}
@@ -89,7 +90,7 @@ def save(model: TextGraphLM, folder: Path, state_dict: dict[str, Tensor] | None 
         if model.tokenizer is not None:
             model.tokenizer.save_pretrained(str(new))
         told = {model.kind: asdict(model.config), "base": source, "adapter": isinstance(base, PeftModel),
-                "tokenizer": model.tokenizer is not None}  # fmt: skip
+                "tokenizer": model.tokenizer is not None, "vocabulary": num_embeddings(decoder)}  # fmt: skip
         (new / f"{model.kind}.json").write_text(json.dumps(told, indent=1))
 
 
@@ -118,6 +119,8 @@ def _load(cls: type[T], folder: Path, dtype: torch.dtype | str | None, trainable
     place = {key: source.get(key) for key in ("revision", "gguf_file")} if source["name"] else {}
     base = load_decoder(source["name"] or str(folder / BASE), dtype, **place)
     tokenizer = AutoTokenizer.from_pretrained(str(folder)) if told["tokenizer"] else None
+    if told.get("vocabulary", 0) > num_embeddings(base):
+        base.resize_token_embeddings(told["vocabulary"], mean_resizing=False)  # the adapter holds the new rows
     if told["adapter"]:
         base = PeftModel.from_pretrained(base, str(folder / ADAPTER), is_trainable=trainable)
     model = cls(base, tokenizer, config=config)

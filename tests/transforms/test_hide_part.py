@@ -1,0 +1,102 @@
+"""What is hidden, and that its actions bring it back."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from pyg_textgraph.data import AddEdge, AddNode, GraphGrammar, TextAttributedData, action_steps
+from pyg_textgraph.datasets import FamilyTree
+from pyg_textgraph.transforms import HideEdges, HideNode
+from tests.data.written_graphs import edges_of
+
+FAMILY = GraphGrammar(relations=("CHILD", "SPOUSE"), symmetric=frozenset({"SPOUSE"}))
+
+
+def trees(size: int = 12) -> list[TextAttributedData]:
+    return list(FamilyTree(form="plain", sizes=(size, 0, 0)))
+
+
+def named(data: Data) -> set[tuple[str, str, str]]:
+    """Edges by the texts of their ends, whatever the numbers of the nodes."""
+    return {(data.text[u], name, data.text[v]) for u, v, name in edges_of(data)}
+
+
+@pytest.mark.parametrize("num_edges", [1, 4])
+def test_hidden_edges_come_back(num_edges: int) -> None:
+    for tree in trees():
+        before = copy.deepcopy(tree)
+        hidden = HideEdges(FAMILY, num_edges=num_edges)(tree)
+        assert len(hidden.actions) == num_edges
+        ways = sum(1 + FAMILY.is_symmetric(action.relation) for action in hidden.actions)
+        assert hidden.edge_index.size(1) == tree.edge_index.size(1) - ways
+        last = action_steps(hidden, FAMILY)[-1]
+        assert last.text == tree.text
+        assert named(last) == named(tree)
+        assert edges_of(tree) == edges_of(before)
+
+
+def test_a_hidden_node_comes_back_with_its_edges() -> None:
+    for tree in trees():
+        hidden = HideNode(FAMILY)(tree)
+        first, *edges = hidden.actions
+        assert isinstance(first, AddNode)
+        assert set(hidden.text) == set(tree.text) - {first.text}
+        assert all(len(hidden.text) in (edge.source, edge.target) for edge in edges)
+        last = action_steps(hidden, FAMILY)[-1]
+        assert last.text == [*hidden.text, first.text]
+        assert named(last) == named(tree)
+
+
+def test_the_draw_depends_on_graph_and_seed_only() -> None:
+    tree, *others = trees()
+    for hide in (HideEdges, HideNode):
+        assert hide(FAMILY)(tree).actions == hide(FAMILY)(copy.deepcopy(tree)).actions
+        assert len({str(hide(FAMILY, seed=seed)(tree).actions) for seed in range(8)}) > 2
+        assert len({str(hide(FAMILY)(other).actions) for other in others}) > 2
+
+
+def test_may_hide_is_kept_to() -> None:
+    def children(data: Data) -> Tensor:
+        return torch.tensor([name == "CHILD" for name in data.text_edges])
+
+    def women(data: Data) -> Tensor:
+        return torch.tensor([", female" in text for text in data.text])
+
+    for tree in trees():
+        assert HideEdges(FAMILY, children)(tree).actions[0].relation == "CHILD"
+        assert ", female" in HideNode(FAMILY, women)(tree).actions[0].text
+
+
+def test_edges_that_are_there_twice_are_one() -> None:
+    data = TextAttributedData(text=["a", "b"], edge_index=torch.tensor([[0, 0], [1, 1]]))
+    hidden = HideEdges(GraphGrammar())(data)
+    assert hidden.actions == [AddEdge(0, 1)]
+    assert hidden.edge_index.shape == (2, 0)
+    loop = TextAttributedData(text=["a", "b"], edge_index=torch.tensor([[0, 0], [1, 0]]))
+    hidden = HideNode(GraphGrammar(self_loops=True), lambda data: torch.tensor([True, False]))(loop)
+    assert hidden.actions == [AddNode("a"), AddEdge(1, 0), AddEdge(1, 1)]
+    assert hidden.edge_index.shape == (2, 0)
+
+
+def test_bad_input() -> None:
+    tree = trees(1)[0]
+    with pytest.raises(ValueError, match="'num_edges' is 0"):
+        HideEdges(FAMILY, num_edges=0)
+    with pytest.raises(ValueError, match="edges may be hidden, expected at least 1000"):
+        HideEdges(FAMILY, num_edges=1000)(tree)
+    with pytest.raises(ValueError, match=r"'may_hide' returned torch\.float32"):
+        HideEdges(FAMILY, lambda data: torch.zeros(3))(tree)
+    with pytest.raises(ValueError, match="may be hidden, expected at least one"):
+        HideNode(FAMILY, lambda data: torch.zeros(len(data.text), dtype=torch.bool))(tree)
+    with pytest.raises(ValueError, match="has an edge 'SPOUSE', expected one of"):
+        HideNode(GraphGrammar(relations=("CHILD",)), spouses)(tree)
+    assert repr(HideNode(FAMILY, seed=3)) == "HideNode(seed=3)"
+
+
+def spouses(data: Data) -> Tensor:
+    mask = torch.zeros(len(data.text), dtype=torch.bool)
+    mask[[u for u, _, name in edges_of(data) if name == "SPOUSE"]] = True
+    return mask
