@@ -127,7 +127,7 @@ def _neighbors(source: Array, end: Array, num_nodes: int) -> tuple[Ints, Array]:
     return adjacency.indptr.astype(np.int64), adjacency.indices.astype(source.dtype, copy=False)
 
 
-def _reach(ptr: Ints, neighbor: Array, degree: Array, step: int = 1 << 20) -> Ints:
+def _reach(ptr: Ints, neighbor: Array, degree: Array, step: int = 1 << 13) -> Ints:
     """The sum of the neighbours' degrees of every node; in parts, as one would be larger than the graph."""
     out = np.empty(degree.size, np.int64)
     for first in range(0, degree.size, step):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.distributed as dist
@@ -68,7 +68,7 @@ def gather_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[di
     """
     options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=True)
     parameters, state = get_state_dict(model, optimizer, options=options)
-    return parameters, dict(state)
+    return {name: cast(Tensor, value) for name, value in parameters.items()}, dict(state)
 
 
 def restore_state(
@@ -84,4 +84,4 @@ def restore_state(
         wrong = sorted(own ^ parameters.keys())
         raise ValueError(f"restore_state: the state is of another model: {len(wrong)} names differ, first {wrong[0]!r}")
     options = StateDictOptions(full_state_dict=True, ignore_frozen_params=True, strict=False)
-    set_state_dict(model, optimizer, model_state_dict=parameters, optim_state_dict=state, options=options)
+    set_state_dict(model, optimizer, model_state_dict={**parameters}, optim_state_dict=state, options=options)
