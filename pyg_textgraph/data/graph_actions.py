@@ -251,3 +251,7 @@ def action_steps(data: Data, grammar: GraphGrammar) -> list[TextAttributedData]:
         if not isinstance(action, Stop):
             state = grammar.apply(state, action)
     return steps
+
+
+# graphs with actions can be saved, and loaded with torch's safe loading
+torch.serialization.add_safe_globals([AddNode, AddEdge, Stop])

@@ -1,6 +1,7 @@
 """What an action changes, and what a grammar refuses."""
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
@@ -100,6 +101,15 @@ def test_steps_are_the_states_before_each_action() -> None:
     data.actions = [AddEdge(0, 2, "CHILD")]
     with pytest.raises(ValueError, match="is not allowed"):
         action_steps(data, FAMILY)
+
+
+def test_actions_are_saved_with_their_graph(tmp_path: Path) -> None:
+    data = family()
+    data.actions = [AddNode("Dan"), AddEdge(0, 3, "CHILD"), Stop()]
+    torch.save(data, tmp_path / "graph.pt")
+    loaded = torch.load(tmp_path / "graph.pt", weights_only=True)
+    assert loaded.actions == data.actions
+    assert edges_of(loaded) == edges_of(data)
 
 
 def test_bad_input() -> None:

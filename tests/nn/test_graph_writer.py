@@ -125,6 +125,16 @@ def test_any_model_writes_valid_graphs(tokenizer: PreTrainedTokenizerFast) -> No
         assert edges_of(graphs[0]) == edges_of(family())
 
 
+def test_a_model_without_adapters_writes_in_words(tokenizer: PreTrainedTokenizerFast) -> None:
+    base = tiny("qwen3", vocab_size=len(tokenizer), max_position_embeddings=512)
+    model = GTLM(base, tokenizer, biases=("spd",))
+    tokens = ActionTokens(tokenizer, FAMILY, name_of, controls=("add node", "add edge", "done"))
+    writer = GraphWriter(model, TokenizeAction(tokens, transform=AddSPD(8)))
+    torch.manual_seed(0)
+    for written in writer.write([family()] * 3, max_actions=2, do_sample=True, temperature=20.0):
+        assert_valid(family(), written.graph, FAMILY)
+
+
 def test_writes_many_graphs_as_it_writes_each(tokenizer: PreTrainedTokenizerFast) -> None:
     writer = make(tokenizer)
     other = FAMILY.apply(FAMILY.apply(family(), AddNode("Tom, male")), AddEdge(3, 4, "CHILD"))
