@@ -40,16 +40,16 @@ def plot_node_attention(
     graph: nx.DiGraph = nx.DiGraph()
     graph.add_nodes_from(range(n))
     graph.add_edges_from(data.edge_index.T.tolist() if data.edge_index is not None else [])
-    place = nx.spring_layout(graph, seed=0)
+    place = _places(graph)
     target = int(data.target) if "target" in data else None
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, max(3.5, 0.25 * n)), layout="constrained")
     largest = max([*share, 1e-12])
     for shape, nodes in (("s", [target] if target is not None else []), ("o", [v for v in graph if v != target])):
         nx.draw_networkx_nodes(
             graph, place, nodelist=nodes, ax=left, node_shape=shape, node_color=[share[v] for v in nodes], cmap="Greys",
-            vmin=0, vmax=largest, edgecolors="black", node_size=[150 + 900 * share[v] / largest for v in nodes],
+            vmin=0, vmax=largest, edgecolors="black", node_size=[150 + 500 * share[v] / largest for v in nodes],
         )  # fmt: skip
-    nx.draw_networkx_edges(graph, place, ax=left, node_size=500, alpha=0.5)
+    nx.draw_networkx_edges(graph, place, ax=left, node_size=350, alpha=0.5)
     for v, (x, y) in place.items():
         color = "white" if share[v] > 0.6 * largest else "black"
         left.text(x, y, label[v], ha="center", va="center", fontsize=8, color=color)
@@ -60,3 +60,14 @@ def plot_node_attention(
     right.set(xlabel="share of attention", ylabel="node")
     figure.suptitle(title)
     return figure
+
+
+def _places(graph: nx.DiGraph) -> dict[int, tuple[float, float]]:
+    """The parts that are not connected side by side, largest first: one spring for all would crowd each of them."""
+    out, left = {}, 0.0
+    for part in sorted(nx.weakly_connected_components(graph), key=lambda part: (-len(part), min(part))):
+        size = len(part) ** 0.5
+        for v, (x, y) in nx.kamada_kawai_layout(graph.subgraph(part).to_undirected(), scale=size).items():
+            out[v] = (left + size + float(x), float(y))
+        left += 2 * size + 1
+    return out
