@@ -24,7 +24,6 @@ TESTS = (
     "tests/transforms",
     "tests/sampling",
     "tests/datasets/test_wordnet.py",
-    "tests/datasets/test_attach_text.py",
     "tests/nn/test_bias.py",
     "tests/nn/test_gtlm.py",
     "tests/nn/test_gtlm_conv.py",
@@ -35,7 +34,7 @@ TESTS = (
     "tests/nn/models",
     "tests/train/test_trainer.py",
 )
-WITH_EXTRAS = ("tests/viz", "tests/train/test_predict.py")
+WITH_EXTRAS = ("tests/viz", "tests/train/test_predict.py", "tests/datasets/test_attach_text.py")
 
 
 @dataclass(frozen=True)

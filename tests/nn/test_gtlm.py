@@ -62,6 +62,7 @@ def test_order_of_nodes_does_not_matter(family: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_one_node_is_the_language_model(family: str) -> None:
     base = tiny(family)
+    base.set_attn_implementation("eager")  # in transformers 5.17, SDPA leaves out Gemma 2's soft cap
     assert single_node_error(gtlm(base), base) <= 1e-4
 
 
