@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from peft import PeftModel
+from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
+from peft.utils import SAFETENSORS_WEIGHTS_NAME
 from safetensors.torch import save_file
+from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from pyg_textgraph.nn.models.gtlm.config import GTLMConfig
@@ -93,16 +96,44 @@ def load(cls: type[T], folder: Path, dtype: torch.dtype | str | None, trainable:
         base = PeftModel.from_pretrained(base, str(folder / ADAPTER), is_trainable=trainable)
     model = cls(base, tokenizer, config=config)
     model._source = {key: source.get(key) for key in ("name", "revision", "gguf_file")} if source["name"] else None
-    saved, own = load_tensors(folder / BIAS), model.graph_bias.state_dict()
+    _load_bias(model, folder)
+    model.graph_bias.to(base.device)
+    return model
+
+
+def restore(model: GTLM, folder: Path) -> None:
+    """Puts what :func:`save` wrote into a model that was made the same way; its parameters stay the same objects.
+
+    Raises:
+        ValueError: If a file is damaged, or the model is another one.
+    """
+    if not is_saved(folder):
+        raise ValueError(f"GTLM: {folder} holds no saved GTLM, as it has no {CONFIG}")
+    base = model.base_model
+    if isinstance(base, PeftModel) != (folder / ADAPTER).is_dir():
+        raise ValueError(f"GTLM: of the model and {folder}, one has adapters and the other has none")
+    _load_bias(model, folder)
+    if isinstance(base, PeftModel):
+        saved, own = load_tensors(folder / ADAPTER / SAFETENSORS_WEIGHTS_NAME), get_peft_model_state_dict(base)
+        _compare(folder / ADAPTER, saved, own)
+        set_peft_model_state_dict(base, saved)
+    elif (folder / BASE).is_dir():
+        saved = load_decoder(str(folder / BASE), base.dtype).state_dict()
+        _compare(folder / BASE, saved, base.state_dict())
+        base.load_state_dict(saved)
+
+
+def _load_bias(model: GTLM, folder: Path) -> None:
+    saved = load_tensors(folder / BIAS)
+    _compare(folder / BIAS, saved, model.graph_bias.state_dict())
+    model.graph_bias.load_state_dict(saved)
+
+
+def _compare(place: Path, saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
     for name in saved.keys() & own.keys():
         if saved[name].shape != own[name].shape:
             got, expected = tuple(saved[name].shape), tuple(own[name].shape)
-            raise ValueError(f"GTLM: {folder / BIAS} holds {name!r} of shape {got}, expected {expected}")
-    problems = model.graph_bias.load_state_dict(saved, strict=False)
-    if problems.missing_keys or problems.unexpected_keys:
-        raise ValueError(
-            f"GTLM: {folder / BIAS} lacks {problems.missing_keys[:3]} and holds {problems.unexpected_keys[:3]} beside "
-            f"what {CONFIG} describes"
-        )
-    model.graph_bias.to(base.device)
-    return model
+            raise ValueError(f"GTLM: {place} holds {name!r} of shape {got}, expected {expected}")
+    if saved.keys() != own.keys():
+        missing, beside = (sorted(a - b)[:3] for a, b in ((own.keys(), saved.keys()), (saved.keys(), own.keys())))
+        raise ValueError(f"GTLM: {place} lacks {missing} and holds {beside} beside what {CONFIG} describes")
