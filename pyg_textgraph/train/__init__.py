@@ -2,7 +2,7 @@
 
 from pyg_textgraph.train.baselines import label_propagation, majority, neighbour_vote
 from pyg_textgraph.train.config import TrainConfig
-from pyg_textgraph.train.evaluate import class_scores
+from pyg_textgraph.train.evaluate import answer_tokens, class_scores, written_answers
 from pyg_textgraph.train.gnn import GNNConfig, embed_texts, train_gnn
 from pyg_textgraph.train.links import LinkObjective, LinkTrainer, in_batch_candidates, link_ranks
 from pyg_textgraph.train.predict import NodePredictions, predict_nodes
@@ -16,6 +16,7 @@ __all__ = [
     "NodePredictions",
     "TrainConfig",
     "Trainer",
+    "answer_tokens",
     "class_scores",
     "embed_texts",
     "in_batch_candidates",
@@ -25,4 +26,5 @@ __all__ = [
     "neighbour_vote",
     "predict_nodes",
     "train_gnn",
+    "written_answers",
 ]

@@ -14,6 +14,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from pyg_textgraph.nn import GTLM
 from pyg_textgraph.nn.models.gtlm import storage
+from pyg_textgraph.train.evaluate import answer_tokens
 
 IGNORED = -100  # what Hugging Face pads predictions and labels with
 
@@ -116,10 +117,7 @@ class GTLMTrainer(Trainer):
                 return loss, self._gtlm.classify(batch, self.class_names), batch.get("y")
             if self.max_new_tokens is not None:
                 answers = self._gtlm.generate(batch, self.max_new_tokens, return_ids=True)
-                truths = None
-                if "labels" in batch:
-                    # the end token is supervised, too, and generate leaves it out
-                    truths = _padded([x.labels[x.labels >= 0][:-1] for x in batch.to_data_list()])
+                truths = _padded(answer_tokens(batch)) if "labels" in batch else None
                 return loss, _padded(answers), truths
         return loss, None, None
 

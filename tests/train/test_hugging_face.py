@@ -258,7 +258,7 @@ def test_gradient_checkpointing_and_tensorboard(base: str, graphs: Graphs, tmp_p
     for name, changes in (("kept", {}), ("again", {"gradient_checkpointing": True, "report_to": ["tensorboard"]})):
         settings = arguments(tmp_path / name, max_steps=3, save_strategy="no", **changes)
         trainer = GTLMTrainer(make(base, dropout=0.0), settings, bias_lr=0.02, train_dataset=graphs)
-        layer = trainer.model.base_model.get_base_model().model.layers[1]
+        layer = trainer.model.base_model.get_base_model().model.layers[1].mlp
         layer.register_forward_pre_hook(lambda *_, name=name: runs.append(name))
         trainer.train()
         curves.append(losses(trainer))
