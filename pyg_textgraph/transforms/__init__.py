@@ -7,6 +7,7 @@ from pyg_textgraph.transforms.ego_text_sampler import EgoTextSampler
 from pyg_textgraph.transforms.incidence_graph import IncidenceGraph
 from pyg_textgraph.transforms.link_split import SplitTextLinks
 from pyg_textgraph.transforms.pairs import k_hop_pairs
+from pyg_textgraph.transforms.retrieve_subgraph import RetrieveSubgraph
 from pyg_textgraph.transforms.serialize_graph import SerializeGraph
 from pyg_textgraph.transforms.tokenize_question import TokenizeQuestion
 from pyg_textgraph.transforms.tokenize_text import TokenizeText
@@ -17,6 +18,7 @@ __all__ = [
     "AddSPD",
     "EgoTextSampler",
     "IncidenceGraph",
+    "RetrieveSubgraph",
     "SerializeGraph",
     "SplitTextLinks",
     "TokenizeQuestion",
