@@ -84,6 +84,10 @@ class LightningLM(LightningModule):
         """Models come out of ``from_pretrained`` in evaluation mode, and Lightning would leave dropout off."""
         self.model.train()
 
+    def on_train_start(self) -> None:
+        """Also where a run goes on in the middle of an epoch, which Lightning does not announce."""
+        self.on_train_epoch_start()
+
     def on_train_epoch_start(self) -> None:
         """Tells data sets and samplers that draw anew in every epoch."""
         loader = self.trainer.train_dataloader
