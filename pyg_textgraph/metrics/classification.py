@@ -20,9 +20,8 @@ def exact_match(answers: Sequence[str | None], truths: Sequence[str], *, ignore_
     Raises:
         ValueError: If there are no answers, or not as many as truths.
     """
-    _check("exact_match", answers, truths)
-    pairs = zip(answers, truths, strict=True)
-    return sum(a is not None and _plain(a, ignore_case) == _plain(t, ignore_case) for a, t in pairs) / len(truths)
+    check_answers("exact_match", answers, truths)
+    return sum(same_text(a, t, ignore_case) for a, t in zip(answers, truths, strict=True)) / len(truths)
 
 
 def macro_f1(answers: Sequence[str | int], truths: Sequence[str | int], classes: Sequence[str | int]) -> float:
@@ -40,12 +39,8 @@ def macro_f1(answers: Sequence[str | int], truths: Sequence[str | int], classes:
         ValueError: If there are no answers or not as many as truths, if a class is there twice, or if a truth is no
             class.
     """
-    _check("macro_f1", answers, truths)
-    if len(set(classes)) != len(classes):
-        twice = next(name for name, count in Counter(classes).items() if count > 1)
-        raise ValueError(f"macro_f1: 'classes' holds {twice!r} more than once")
-    if strange := set(truths) - set(classes):
-        raise ValueError(f"macro_f1: 'truths' holds {sorted(map(repr, strange))[0]}, which is none of the classes")
+    check_answers("macro_f1", answers, truths)
+    check_classes("macro_f1", classes, truths)
     answered, true = Counter(answers), Counter(truths)
     right = Counter(t for a, t in zip(answers, truths, strict=True) if a == t)
     # 2 TP + FP + FN is the number of answers and examples of a class
@@ -53,10 +48,22 @@ def macro_f1(answers: Sequence[str | int], truths: Sequence[str | int], classes:
     return sum(scores) / len(scores)
 
 
-def _plain(text: str, ignore_case: bool) -> str:
-    return text.strip().casefold() if ignore_case else text.strip()
+def same_text(answer: str | None, truth: str, ignore_case: bool = False) -> bool:
+    """Whether an answer came to an end and equals the truth, space around either not counted."""
+    if answer is None:
+        return False
+    answer, truth = answer.strip(), truth.strip()
+    return answer.casefold() == truth.casefold() if ignore_case else answer == truth
 
 
-def _check(name: str, answers: Sequence[object], truths: Sequence[object]) -> None:
+def check_answers(name: str, answers: Sequence[object], truths: Sequence[object]) -> None:
     if len(answers) != len(truths) or not truths:
         raise ValueError(f"{name}: {len(answers)} answers and {len(truths)} truths, expected as many, at least one")
+
+
+def check_classes(name: str, classes: Sequence[str | int], truths: Sequence[str | int] = ()) -> None:
+    if len(set(classes)) != len(classes):
+        twice = next(c for c, count in Counter(classes).items() if count > 1)
+        raise ValueError(f"{name}: 'classes' holds {twice!r} more than once")
+    if strange := set(truths) - set(classes):
+        raise ValueError(f"{name}: 'truths' holds {sorted(map(repr, strange))[0]}, which is none of the classes")

@@ -3,7 +3,7 @@
 from pyg_textgraph.train.baselines import label_propagation, majority, neighbour_vote
 from pyg_textgraph.train.config import TrainConfig
 from pyg_textgraph.train.distributed import gather_state, joint_loss, mean_over_processes, restore_state, shard
-from pyg_textgraph.train.evaluate import class_scores
+from pyg_textgraph.train.evaluate import answer_tokens, class_scores, written_answers
 from pyg_textgraph.train.gnn import GNNConfig, embed_texts, train_gnn
 from pyg_textgraph.train.links import LinkObjective, LinkTrainer, in_batch_candidates, link_ranks
 from pyg_textgraph.train.predict import NodePredictions, predict_nodes
@@ -17,6 +17,7 @@ __all__ = [
     "NodePredictions",
     "TrainConfig",
     "Trainer",
+    "answer_tokens",
     "class_scores",
     "embed_texts",
     "gather_state",
@@ -31,4 +32,5 @@ __all__ = [
     "restore_state",
     "shard",
     "train_gnn",
+    "written_answers",
 ]

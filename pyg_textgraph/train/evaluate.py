@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
+from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
 from tqdm import tqdm
 
@@ -43,3 +44,22 @@ def class_scores(
         for batch in tqdm(loader, progress, disable=progress is None, leave=False)
     ]
     return torch.cat(scores) if scores else torch.empty(0, len(names))
+
+
+def answer_tokens(batch: Data) -> list[Tensor]:
+    """The true answers in the data: each graph's supervised tokens but the last, which is the end token."""
+    graphs = batch.to_data_list() if isinstance(batch, Batch) else [batch]
+    return [graph.labels[graph.labels >= 0][:-1] for graph in graphs]
+
+
+def written_answers(model: TextGraphLM, batch: Data, max_new_tokens: int) -> list[str | None]:
+    """What the model writes for each graph, space around it left out; None where it did not come to an end.
+
+    Args:
+        model: Writes by :meth:`GTLM.generate <pyg_textgraph.nn.GTLM.generate>`.
+        batch: Text graphs with targets.
+        max_new_tokens: How many tokens at most, the end token included.
+    """
+    ids = model.generate(batch, max_new_tokens, return_ids=True)
+    texts = model._tokenizer().batch_decode(ids)
+    return [text.strip() if len(row) < max_new_tokens else None for row, text in zip(ids, texts, strict=True)]

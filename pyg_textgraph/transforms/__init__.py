@@ -8,6 +8,7 @@ from pyg_textgraph.transforms.hide_part import HideEdges, HideNode
 from pyg_textgraph.transforms.incidence_graph import IncidenceGraph
 from pyg_textgraph.transforms.link_split import SplitTextLinks
 from pyg_textgraph.transforms.pairs import k_hop_pairs
+from pyg_textgraph.transforms.retrieve_subgraph import RetrieveSubgraph
 from pyg_textgraph.transforms.serialize_graph import SerializeGraph
 from pyg_textgraph.transforms.tokenize_action import TokenizeAction
 from pyg_textgraph.transforms.tokenize_question import TokenizeQuestion
@@ -21,6 +22,7 @@ __all__ = [
     "HideEdges",
     "HideNode",
     "IncidenceGraph",
+    "RetrieveSubgraph",
     "SerializeGraph",
     "SplitTextLinks",
     "TokenizeAction",

@@ -19,7 +19,8 @@ class TokenizeQuestion(BaseTransform):
     :obj:`tokenize_question`).
 
     The target, which is the question, reads ``{question}\n A: {answer}``; the answer is supervised, end token included.
-    For one question with few answers there is :class:`~pyg_textgraph.transforms.TokenizeText` with a prompt.
+    Without ``answer`` it ends before it, ready for :meth:`GTLM.generate <pyg_textgraph.nn.GTLM.generate>`. For one
+    question with few answers there is :class:`~pyg_textgraph.transforms.TokenizeText` with a prompt.
 
     Args:
         tokenizer: Any Hugging Face tokenizer with an end token.
@@ -29,7 +30,7 @@ class TokenizeQuestion(BaseTransform):
         - **data.input_ids**, **data.labels** (T,), **data.num_tokens** (N,)
 
     Raises:
-        ValueError: If the graph has no texts, no ``target`` or no ``answer``, or one of them has no tokens.
+        ValueError: If the graph has no texts or no ``target``, or a text or the answer has no tokens.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, suffix: str = "\n A:") -> None:
@@ -37,12 +38,11 @@ class TokenizeQuestion(BaseTransform):
         self.suffix_ids = torch.tensor(tokenizer(suffix, add_special_tokens=False)["input_ids"], dtype=torch.long)
 
     def forward(self, data: Data) -> TextAttributedData:
+        out = tokenize(data, self.tokenizer)
         if "answer" not in data:
-            raise ValueError("TokenizeQuestion: the graph has no 'answer', expected a string")
+            return append_to_target(out, self.suffix_ids)
         answer = answer_ids(self.tokenizer, data.answer)
-        return append_to_target(
-            tokenize(data, self.tokenizer), torch.cat([self.suffix_ids, answer]), num_supervised=answer.numel()
-        )
+        return append_to_target(out, torch.cat([self.suffix_ids, answer]), num_supervised=answer.numel())
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}(suffix={self.suffix!r})"

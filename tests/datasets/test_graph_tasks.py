@@ -326,6 +326,11 @@ def test_bad_arguments_are_named(call: Callable[[], object], message: str) -> No
         call()
 
 
-def test_a_graph_without_answer_is_refused(tokenizer: PreTrainedTokenizerFast) -> None:
-    with pytest.raises(ValueError, match="TokenizeQuestion: the graph has no 'answer'"):
-        TokenizeQuestion(tokenizer)(TextAttributedData(text=["a"], target=0))
+def test_a_question_without_answer_ends_before_it(tokenizer: PreTrainedTokenizerFast) -> None:
+    question = TextAttributedData(text=["a"], target=0)
+    open_ended = TokenizeQuestion(tokenizer)(question)
+    assert tokenizer.decode(open_ended.input_ids) == "a\n A:"
+    assert open_ended.labels.tolist() == [-100] * len(open_ended.labels)
+    question.answer = "b"
+    answered = TokenizeQuestion(tokenizer)(question)
+    assert answered.input_ids[: len(open_ended.input_ids)].tolist() == open_ended.input_ids.tolist()

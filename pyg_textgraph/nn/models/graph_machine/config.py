@@ -53,7 +53,7 @@ class GraphMachineConfig(PreTrainedConfig):
     """
 
     model_type = "graph_machine"
-    keys_to_ignore_at_inference = ("past_key_values", "cache")
+    keys_to_ignore_at_inference = ["past_key_values", "cache"]  # noqa: RUF012
 
     def __init__(
         self,

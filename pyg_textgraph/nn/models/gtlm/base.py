@@ -162,12 +162,14 @@ class TextGraphLM(nn.Module, ABC):
         ]
         return [group for group in groups if group["params"]]
 
-    def gradient_checkpointing_enable(self, **kwargs: Any) -> None:
+    def activation_checkpointing_enable(self, **kwargs: Any) -> None:
         """Computes activations again in backward, as on any Hugging Face model."""
-        # transformers 5.24 renames it
+        # transformers 5.24 renamed it
         renamed = getattr(self.base_model, "activation_checkpointing_enable", None)
         (renamed or self.base_model.gradient_checkpointing_enable)(**kwargs)
         self.base_model.enable_input_require_grads()
+
+    gradient_checkpointing_enable = activation_checkpointing_enable
 
     @abstractmethod
     def _read_prefix(self, batch: Data, keep: bool = True) -> tuple[Tensor, PackedContext, Tensor]:

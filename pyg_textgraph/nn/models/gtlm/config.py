@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -31,3 +32,7 @@ class GTLMConfig(GraphBiasConfig):
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    def to_json_string(self) -> str:
+        """What the loggers of Hugging Face's trainer write down."""
+        return json.dumps(self.to_dict(), indent=1)

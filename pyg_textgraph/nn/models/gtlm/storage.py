@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from peft import PeftModel
+from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
+from peft.utils import SAFETENSORS_WEIGHTS_NAME
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed.tensor import DTensor
@@ -77,10 +79,9 @@ def save(model: TextGraphLM, folder: Path, state_dict: dict[str, Tensor] | None 
     own, language_model = (_under(state, f"{name}.") for name in (model.own_module, "base_model"))
     with saving_folder(folder) as new:
         if isinstance(base, PeftModel):
-            # peft would write all embeddings beside the trained rows, because there are more of them than in the model
-            rows = any(getattr(config, "trainable_token_indices", None) for config in base.peft_config.values())
-            layers = False if rows else "auto"
-            base.save_pretrained(str(new / ADAPTER), state_dict=language_model, save_embedding_layers=layers)
+            base.save_pretrained(
+                str(new / ADAPTER), state_dict=language_model, save_embedding_layers=_embedding_layers(base)
+            )
         elif whole:
             decoder.save_pretrained(str(new / BASE), state_dict=language_model)
             source = {"name": None}
@@ -109,7 +110,7 @@ def load(cls: type[T], folder: Path, dtype: torch.dtype | str | None, trainable:
 
 
 def _load(cls: type[T], folder: Path, dtype: torch.dtype | str | None, trainable: bool) -> T:
-    about, file = folder / f"{cls.kind}.json", folder / f"{cls.own_module}.safetensors"
+    about = folder / f"{cls.kind}.json"
     try:
         told = json.loads(about.read_text())
         source, config = told["base"], cls.config_class(**told[cls.kind])
@@ -125,16 +126,54 @@ def _load(cls: type[T], folder: Path, dtype: torch.dtype | str | None, trainable
         base = PeftModel.from_pretrained(base, str(folder / ADAPTER), is_trainable=trainable)
     model = cls(base, tokenizer, config=config)
     model._source = {key: source.get(key) for key in ("name", "revision", "gguf_file")} if source["name"] else None
-    saved, own = load_tensors(file), model.own.state_dict()
-    for name in saved.keys() & own.keys():
-        if saved[name].shape != own[name].shape:
-            got, expected = tuple(saved[name].shape), tuple(own[name].shape)
-            raise ValueError(f"{cls.__name__}: {file} holds {name!r} of shape {got}, expected {expected}")
-    problems = model.own.load_state_dict(saved, strict=False)
-    if problems.missing_keys or problems.unexpected_keys:
-        raise ValueError(
-            f"{cls.__name__}: {file} lacks {problems.missing_keys[:3]} and holds {problems.unexpected_keys[:3]} beside "
-            f"what {about.name} describes"
-        )
+    _load_own(model, folder)
     model.own.to(base.device)
     return model
+
+
+def restore(model: TextGraphLM, folder: Path) -> None:
+    """Puts what :func:`save` wrote into a model that was made the same way; its parameters stay the same objects.
+
+    Raises:
+        ValueError: If a file is damaged, or the model is another one.
+    """
+    name, base = type(model).__name__, model.base_model
+    if not is_saved(type(model), folder):
+        raise ValueError(f"{name}: {folder} holds no saved {name}, as it has no {model.kind}.json")
+    with reading_folder(folder):
+        if isinstance(base, PeftModel) != (folder / ADAPTER).is_dir():
+            raise ValueError(f"{name}: of the model and {folder}, one has adapters and the other has none")
+        _load_own(model, folder)
+        if isinstance(base, PeftModel):
+            saved = load_tensors(folder / ADAPTER / SAFETENSORS_WEIGHTS_NAME)
+            own = get_peft_model_state_dict(base, save_embedding_layers=_embedding_layers(base))
+            _compare(model, folder / ADAPTER, saved, own)
+            set_peft_model_state_dict(base, saved)
+        elif (folder / BASE).is_dir():
+            saved = load_decoder(str(folder / BASE), base.dtype).state_dict()
+            _compare(model, folder / BASE, saved, base.state_dict())
+            base.load_state_dict(saved)
+
+
+def _embedding_layers(base: PeftModel) -> bool | str:
+    """What peft is to write of them: beside trained rows it would write all, as there are more than in the model."""
+    rows = any(getattr(config, "trainable_token_indices", None) for config in base.peft_config.values())
+    return False if rows else "auto"
+
+
+def _load_own(model: TextGraphLM, folder: Path) -> None:
+    file = folder / f"{model.own_module}.safetensors"
+    saved = load_tensors(file)
+    _compare(model, file, saved, model.own.state_dict())
+    model.own.load_state_dict(saved)
+
+
+def _compare(model: TextGraphLM, place: Path, saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
+    name = type(model).__name__
+    for key in own:
+        if key in saved and saved[key].shape != own[key].shape:
+            got, expected = tuple(saved[key].shape), tuple(own[key].shape)
+            raise ValueError(f"{name}: {place} holds {key!r} of shape {got}, expected {expected}")
+    if saved.keys() != own.keys():
+        missing, beside = (sorted(a - b)[:3] for a, b in ((own.keys(), saved.keys()), (saved.keys(), own.keys())))
+        raise ValueError(f"{name}: {place} lacks {missing} and holds {beside} beside what {model.kind}.json describes")
