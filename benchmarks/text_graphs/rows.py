@@ -48,7 +48,7 @@ LANGUAGE_MODELS: dict[str, Method] = {
 }
 GNNS: dict[str, GNNName] = {"GCN": "gcn", "GraphSAGE": "sage", "GAT": "gat"}
 METHODS = ("majority", "neighbour vote", "label propagation", *GNNS, *LANGUAGE_MODELS)
-GNN_SEEDS = 5
+GNN_SEEDS = 3
 assert set(LANGUAGE_MODELS.values()) == set(get_args(Method))
 
 
