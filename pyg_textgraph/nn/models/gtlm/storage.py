@@ -130,7 +130,7 @@ def _load_bias(model: GTLM, folder: Path) -> None:
 
 
 def _compare(place: Path, saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
-    for name in saved.keys() & own.keys():
+    for name in sorted(saved.keys() & own.keys()):
         if saved[name].shape != own[name].shape:
             got, expected = tuple(saved[name].shape), tuple(own[name].shape)
             raise ValueError(f"GTLM: {place} holds {name!r} of shape {got}, expected {expected}")
