@@ -60,6 +60,7 @@ class LightningLM(LightningModule):
         self.save_hyperparameters("lr", "weight_decay", "warmup", "final_lr")
 
     def forward(self, batch: Any) -> Any:
+        """What the model says of a batch."""
         return self.model(**batch)
 
     def size(self, batch: Any) -> int:
@@ -75,6 +76,7 @@ class LightningLM(LightningModule):
         ]
 
     def configure_optimizers(self) -> Any:
+        """AdamW and the schedule, moved on after every step."""
         optimizer = torch.optim.AdamW(self.param_groups())
         num_steps = int(self.trainer.estimated_stepping_batches)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.config.rate(step, num_steps))
@@ -97,14 +99,17 @@ class LightningLM(LightningModule):
                 part.set_epoch(self.current_epoch)
 
     def training_step(self, batch: Any, index: int) -> Tensor:
+        """The loss, logged as ``train_loss``."""
         loss: Tensor = self(batch).loss
         self.log("train_loss", loss, batch_size=self.size(batch), prog_bar=True)
         return loss
 
     def validation_step(self, batch: Any, index: int) -> None:
+        """Logs ``val_loss`` and what else there is."""
         self._evaluate(batch, "val")
 
     def test_step(self, batch: Any, index: int) -> None:
+        """Logs ``test_loss`` and what else there is."""
         self._evaluate(batch, "test")
 
     def _evaluate(self, batch: Any, stage: str) -> None:
@@ -113,10 +118,12 @@ class LightningLM(LightningModule):
             self.log(f"{stage}_loss", loss, batch_size=self.size(batch), prog_bar=True, sync_dist=True)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Leaves out what is frozen."""
         checkpoint["state_dict"] = {f"model.{name}": p for name, p in trained_parameters(self.model).items()}
 
     @torch.no_grad()
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuses a checkpoint of another model."""
         load_trained(self.model, {name.removeprefix("model."): p for name, p in checkpoint["state_dict"].items()})
 
 
@@ -180,12 +187,15 @@ class LightningGTLM(LightningLM):
         self.save_hyperparameters("bias_lr", "max_new_tokens")
 
     def forward(self, batch: Batch) -> Any:
+        """The model's output for a batch of graphs."""
         return self.model(batch)
 
     def size(self, batch: Batch) -> int:
+        """Graphs in a batch."""
         return int(batch.num_graphs)
 
     def param_groups(self) -> list[dict[str, Any]]:
+        """Adapters and graph biases."""
         return self.model.param_groups(self.lr, self.bias_lr, self.weight_decay)
 
     def _evaluate(self, batch: Batch, stage: str) -> None:
