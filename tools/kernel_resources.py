@@ -24,10 +24,11 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from pyg_textgraph.data.layout import TokenLayout
-from pyg_textgraph.ops.graph_attention.triton_launch import Launch, Options, backward_launches, forward_launch
+from pyg_textgraph.ops.graph_attention.triton_launch import Options, backward_launches, forward_launch
 from pyg_textgraph.ops.graph_attention.triton_listed_launch import listed_backward_launches, listed_forward_launch
 from pyg_textgraph.ops.graph_attention.triton_lists import ListPlan
 from pyg_textgraph.ops.graph_attention.triton_plan import TilePlan
+from pyg_textgraph.ops.launch import Launch
 
 TYPES = {
     torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.int32: "i32", torch.int64: "i64",
