@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from pyg_textgraph.ops.edge_attention.triton_launch import Gradients, Inputs, attend_launch, backward_launches
-from pyg_textgraph.ops.reverse_index import reverse_index
+from pyg_textgraph.ops.reverse_index import named_rows, reverse_index
 from pyg_textgraph.ops.triton_limits import unsupported_tensors
 
 MAX_CHANNELS, MAX_LIST = 256, 8192  # channels of a head, and of all keys of a list together
@@ -67,20 +67,11 @@ def _attend_backward(
     inputs = Inputs(*(x.contiguous() for x in (q, k, v, index, weight, node_tau, edge_tau)))
     differentiable = (q, k, v, weight, node_tau, edge_tau, attention)
     gradients = Gradients(*(torch.empty_like(x, memory_format=torch.contiguous_format) for x in differentiable))
-    order, start = reverse_index(*_rows(index, weight, k.size(1)))
+    reverse = reverse_index(*named_rows(index, weight <= 0, k.size(1)))
     grad, grad_attention = grad.contiguous(), grad_attention.contiguous()
-    for launch in backward_launches(inputs, attention, grad, grad_attention, gradients, order, start):
+    for launch in backward_launches(inputs, attention, grad, grad_attention, gradients, reverse):
         launch()
     return gradients[:6]
-
-
-def _rows(index: Tensor, weight: Tensor, keys: int) -> tuple[Tensor, int]:
-    """The row of keys that each pointer names, or their number for an empty one, and that number."""
-    batch, _, groups, _ = index.shape
-    size = batch * keys * groups
-    first = torch.arange(0, size, keys * groups, dtype=torch.int32, device=index.device).view(-1, 1, 1, 1)
-    group = torch.arange(groups, dtype=torch.int32, device=index.device).unsqueeze(-1)
-    return torch.where(weight <= 0, size, index * groups + group + first).flatten(), size
 
 
 def _results_like(q: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 # sizes that change with every batch: no kernel of their own for 1 or for multiples of 16
-SIZES = ["lists", "queries", "keys"]
+SIZES = ["lists", "queries", "keys", "rows"]
 TINY = tl.constexpr(1.1754943508222875e-38)  # the smallest normal float32; a GPU may take smaller ones for zero
 
 
@@ -118,29 +118,65 @@ def query_kernel(
 
 
 @triton.jit
-def key_kernel(
-    q, attention, grad, step, order, start, dk, dv,
+def sum_pointers(
+    q, attention, grad, step, pointer, begin, end, skip, skipped,
     R: tl.constexpr, S: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """One program per row of keys, over the pointers ``order[start[row]:start[row + 1]]`` that name it, ROWS at a time.
+    """What the pointers at begin, …, end − 1 give to key and value, but for ``skipped`` from ``skip`` on.
 
-    A pointer is given by its place, list · S + slot. The order of every sum is fixed.
+    A pointer is given by its place, list · S + slot. ROWS of them are added at a time: [ROWS, BLOCK_D].
     """
-    row = tl.program_id(0)
-    begin, end = tl.load(start + row), tl.load(start + row + 1)
     dkey = tl.zeros([ROWS, BLOCK_D], tl.float32)
     dvalue = tl.zeros([ROWS, BLOCK_D], tl.float32)
-    for low in range(begin, end, ROWS):
+    for low in range(begin, end - skipped, ROWS):
         at = low + tl.arange(0, ROWS)
+        at += tl.where(at >= skip, skipped, 0)
         inside = at < end
-        pointer = tl.load(order + at, mask=inside, other=0)
+        place = tl.load(pointer + at, mask=inside, other=0)
         for head in range(R):
-            of_head = (pointer // S).to(tl.int64) * R + head
-            place = of_head * S + pointer % S
-            dproduct = tl.load(step + place, mask=inside, other=0.0)
+            of_head = (place // S).to(tl.int64) * R + head
+            slot = of_head * S + place % S
+            dproduct = tl.load(step + slot, mask=inside, other=0.0)
             dkey += dproduct[:, None] * load_heads(q, of_head, inside, D, BLOCK_D)
-            p = tl.load(attention + place, mask=inside, other=0.0)
+            p = tl.load(attention + slot, mask=inside, other=0.0)
             dvalue += p[:, None] * load_heads(grad, of_head, inside, D, BLOCK_D)
+    return dkey, dvalue
+
+
+@triton.jit(do_not_specialize=SIZES)
+def chunk_kernel(
+    q, attention, grad, step, pointer, named, partial, rows,
+    R: tl.constexpr, S: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, CHUNK: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """One program per CHUNK sorted pointers: their sum, ``partial`` (chunks, 2, D), if all name the same row."""
+    begin = tl.program_id(0) * CHUNK
+    row = tl.load(named + begin)
+    if (row < rows) & (row == tl.load(named + begin + CHUNK - 1)):
+        end = begin + CHUNK
+        dkey, dvalue = sum_pointers(q, attention, grad, step, pointer, begin, end, end, 0, R, S, D, BLOCK_D, ROWS)
+        channel = tl.arange(0, BLOCK_D)
+        place = partial + tl.program_id(0).to(tl.int64) * 2 * D + channel
+        tl.store(place, tl.sum(dkey, 0), mask=channel < D)
+        tl.store(place + D, tl.sum(dvalue, 0), mask=channel < D)
+
+
+@triton.jit
+def key_kernel(
+    q, attention, grad, step, pointer, start, partial, dk, dv,
+    R: tl.constexpr, S: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, CHUNK: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """One program per row of keys, over the pointers that name it; the order of every sum is fixed."""
+    row = tl.program_id(0)
+    begin, end = tl.load(start + row), tl.load(start + row + 1)
+    first, last = tl.cdiv(begin, CHUNK), end // CHUNK  # chunks of this row only
+    skipped = tl.maximum(last - first, 0) * CHUNK
+    dkey, dvalue = sum_pointers(
+        q, attention, grad, step, pointer, begin, end, first * CHUNK, skipped, R, S, D, BLOCK_D, ROWS
+    )
+    for low in range(first, last, ROWS):
+        chunk = low + tl.arange(0, ROWS)
+        dkey += load_heads(partial, 2 * chunk, chunk < last, D, BLOCK_D)
+        dvalue += load_heads(partial, 2 * chunk + 1, chunk < last, D, BLOCK_D)
     channel = tl.arange(0, BLOCK_D)
     place = row.to(tl.int64) * D + channel
     tl.store(dk + place, tl.sum(dkey, 0).to(dk.dtype.element_ty), mask=channel < D)

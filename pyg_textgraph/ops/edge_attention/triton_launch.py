@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import triton
 from torch import Tensor
 
-from pyg_textgraph.ops.edge_attention.triton_kernels import attend_kernel, key_kernel, query_kernel
+from pyg_textgraph.ops.edge_attention.triton_kernels import attend_kernel, chunk_kernel, key_kernel, query_kernel
 from pyg_textgraph.ops.launch import Blocks, Launch
+from pyg_textgraph.ops.reverse_index import CHUNK, ReverseIndex
 
 
 def blocks_of(kernel: str, slots: int, channels: int) -> Blocks:
@@ -52,17 +53,25 @@ def attend_launch(inputs: Inputs, out: Tensor, attention: Tensor) -> Launch:
 
 def backward_launches(
     inputs: Inputs, attention: Tensor, grad: Tensor, grad_attention: Tensor, gradients: Gradients,
-    order: Tensor, start: Tensor,
+    reverse: ReverseIndex,
 ) -> list[Launch]:  # fmt: skip
-    """Fill the gradients, in this order; **order** and **start** say who points to which key."""
+    """Fill the gradients, in this order; **reverse**: who points to which key."""
     to = gradients._asdict()
     args = _common(inputs) | {"attention": attention, "grad": grad, "grad_attention": grad_attention} | to
-    blocks = blocks_of("key", args["BLOCK_S"], args["BLOCK_D"])
-    rows = inputs.k.shape[:3].numel()
-    keys = {name: args[name] for name in ("q", "attention", "grad", "step", "dk", "dv", "R", "S", "D", "BLOCK_D")}
-    keys |= {"order": order, "start": start, "ROWS": blocks.rows}
     queries = {name: x for name, x in args.items() if name not in ("dk", "dv")}
-    return [_over_lists(query_kernel, "query", queries), Launch(key_kernel, (rows,), keys, blocks)]
+
+    blocks = blocks_of("key", args["BLOCK_S"], args["BLOCK_D"])
+    shared = {name: args[name] for name in ("q", "attention", "grad", "step", "R", "S", "D", "BLOCK_D")}
+    shared |= {"pointer": reverse.pointer, "CHUNK": CHUNK, "ROWS": blocks.rows}
+    shared["partial"] = attention.new_empty(reverse.num_chunks, 2, inputs.q.size(-1))
+    rows = inputs.k.shape[:3].numel()
+    chunks = shared | {"named": reverse.row, "rows": rows}
+    keys = shared | {"start": reverse.start, "dk": gradients.dk, "dv": gradients.dv}
+    return [
+        _over_lists(query_kernel, "query", queries),
+        Launch(chunk_kernel, (reverse.num_chunks,), chunks, blocks),
+        Launch(key_kernel, (rows,), keys, blocks),
+    ]
 
 
 def _over_lists(kernel: Any, name: str, args: dict[str, Any]) -> Launch:
