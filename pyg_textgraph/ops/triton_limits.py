@@ -6,6 +6,7 @@ from torch import Tensor
 
 INTERPRETED = bool(triton.knobs.runtime.interpret)  # kernels are made for one or the other at import
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+MAX_CANDIDATES, MAX_KEPT = 64, 64  # of one list, which is in registers as a whole
 
 
 def unsupported_tensors(floats: dict[str, Tensor], counted: dict[str, Tensor]) -> str | None:
@@ -19,3 +20,12 @@ def unsupported_tensors(floats: dict[str, Tensor], counted: dict[str, Tensor]) -
         if x.numel() >= 2**31:
             return f"counts in 32 bits, which '{name}' of shape {tuple(x.shape)} exceeds"
     return None
+
+
+def unsupported_list(candidates: int, kept: int) -> str | None:
+    """Why kernels cannot merge lists of this length and keep so many pointers, or None."""
+    if candidates > MAX_CANDIDATES:
+        return f"takes lists of at most {MAX_CANDIDATES} candidates, got {candidates}"
+    if candidates == 0:
+        return "takes lists of at least one candidate, got 0"
+    return f"keeps at most {MAX_KEPT} pointers, 's' is {kept}" if kept > MAX_KEPT else None
