@@ -1,4 +1,4 @@
-"""Compiles the kernels of graph attention for GPUs that need not be here; fails where registers spill.
+"""Compiles all kernels for GPUs that need not be here; fails where registers spill.
 
 python -m tools.kernel_resources                                  # the shapes that we advertise
 python -m tools.kernel_resources --types fp32 --channels 32 256   # others
@@ -11,9 +11,9 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,12 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from pyg_textgraph.data.layout import TokenLayout
-from pyg_textgraph.ops.graph_attention.triton_launch import Launch, Options, backward_launches, forward_launch
+from pyg_textgraph.ops.graph_attention.triton_launch import Options, backward_launches, forward_launch
 from pyg_textgraph.ops.graph_attention.triton_listed_launch import listed_backward_launches, listed_forward_launch
 from pyg_textgraph.ops.graph_attention.triton_lists import ListPlan
 from pyg_textgraph.ops.graph_attention.triton_plan import TilePlan
+from pyg_textgraph.ops.launch import Launch
+from tools.pointer_launches import HEADS, edge_attention_launches, shapes_of_edges
 
 TYPES = {
     torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.int32: "i32", torch.int64: "i64",
@@ -106,24 +108,42 @@ def resources(launch: Launch, capability: int) -> Resources:
     return Resources(int(found[1]), int(found[2]), compiled.metadata.shared)
 
 
-def report(shapes: Iterator[tuple[torch.dtype, int, str]], capabilities: list[int]) -> bool:
-    """Prints one line per kernel; whether everything fits."""
-    good = True
-    print("kernel               type         D case    sm warps registers  spilled   shared")
+def attention_launches(
+    shapes: Iterable[tuple[torch.dtype, int, str]],
+) -> Iterator[tuple[torch.dtype, int, str, Launch]]:
+    """Type, channels, case and launch of graph attention's kernels."""
     for dtype, channels, case in shapes:
         for launch in launches(dtype, channels, case):
             name = launch.kernel.__name__
-            if name in ("node_kernel", "pair_kernel") and (channels, case) != (64, "plain"):
-                continue  # knows no channels
-            if name == "query_kernel":
-                name = "+".join(x for x in ("dq", "partial") if launch.args[x] is not None)
-            for capability in capabilities:
-                need = resources(launch, capability)
-                fits = need.spilled == 0 and need.shared <= SHARED[capability] * 1024
-                good &= fits
-                line = f"{name:20} {TYPES[dtype]:9} {channels:4} {case:6} {capability:3} "
-                line += f"{launch.blocks.warps:5} {need.registers:9} {need.spilled:8} {need.shared:8}"
-                print(line if fits else line + "  <--", flush=True)
+            if name not in ("node_kernel", "pair_kernel") or (channels, case) == (64, "plain"):  # know no channels
+                yield dtype, channels, case, launch
+
+
+def pointer_launches(dtypes: Iterable[torch.dtype]) -> Iterator[tuple[torch.dtype, int, str, Launch]]:
+    """Type, channels, case and launch of the Graph Machine's kernels."""
+    for dtype, channels in product(dtypes, HEADS):
+        for launch in edge_attention_launches(dtype, channels):
+            yield dtype, channels, "edges", launch
+    for case, of_case in shapes_of_edges().items():
+        for launch in of_case:
+            yield torch.float32, 0, case, launch
+
+
+def report(found: Iterable[tuple[torch.dtype, int, str, Launch]], capabilities: list[int]) -> bool:
+    """Prints one line per kernel; whether everything fits."""
+    good = True
+    print("kernel                     type         D case     sm warps registers  spilled   shared")
+    for dtype, channels, case, launch in found:
+        name = launch.kernel.__name__
+        if "dq" in launch.args and "partial" in launch.args:
+            name = "+".join(x for x in ("dq", "partial") if launch.args[x] is not None)
+        for capability in capabilities:
+            need = resources(launch, capability)
+            fits = need.spilled == 0 and need.shared <= SHARED[capability] * 1024
+            good &= fits
+            line = f"{name:26} {TYPES[dtype]:9} {channels or '':4} {case:7} {capability:3} "
+            line += f"{launch.blocks.warps:5} {need.registers:9} {need.spilled:8} {need.shared:8}"
+            print(line if fits else line + "  <--", flush=True)
     return good
 
 
@@ -132,11 +152,12 @@ def main() -> None:
     parser.add_argument("--channels", type=int, nargs="+", default=[32, 64, 128, 256])
     parser.add_argument("--types", nargs="+", default=["bf16"])
     parser.add_argument("--capabilities", type=int, nargs="+", default=[80, 90])
-    parser.add_argument("--cases", nargs="+", default=["plain", "hard", "short"])
+    parser.add_argument("--cases", nargs="*", default=["plain", "hard", "short"], help="of graph attention")
     args = parser.parse_args()
     dtypes = [dtype for dtype in (torch.bfloat16, torch.float16, torch.float32) if TYPES[dtype] in args.types]
-    shapes = product(dtypes, args.channels, args.cases)
-    sys.exit(0 if report(shapes, args.capabilities) else "some kernels spill registers or do not fit")
+    attention = attention_launches(product(dtypes, args.channels, args.cases))
+    fits = report(chain(attention, pointer_launches(dtypes)), args.capabilities)
+    sys.exit(0 if fits else "some kernels spill registers or do not fit")
 
 
 if __name__ == "__main__":

@@ -25,17 +25,19 @@ def step(forward: Callable[[], Tensor], inputs: list[Tensor]) -> None:
     torch.autograd.grad(forward().square().sum(), inputs)
 
 
-def random_pointers(n: int, k: int, s: int) -> SparseEdges:
+def random_pointers(n: int, k: int, s: int, device: str = "cpu") -> SparseEdges:
     """Every pointer to a random earlier token: the hardest case, as trained pointers share many targets."""
     index = (torch.rand(n, k, s) * torch.arange(1, n + 1).view(n, 1, 1)).int()
-    return SparseEdges(index, torch.rand(n, k, s).softmax(-1))
+    return SparseEdges(index.to(device), torch.rand(n, k, s).softmax(-1).to(device))
 
 
-def attention_case(n: int, d: int) -> dict[str, Callable[[], None]]:
+def attention_case(
+    n: int, d: int, device: str = "cpu", dtype: torch.dtype = torch.float32
+) -> dict[str, Callable[[], None]]:
     heads, groups, dim = SHAPES[d]
-    q, k, v = (torch.randn(n, h, dim, requires_grad=True) for h in (heads, groups, groups))
-    edges = random_pointers(n, groups, BUDGET)
-    weight, node, edge = edges.weight.requires_grad_(), torch.rand(n, heads) + 0.5, torch.rand(n, groups) + 0.5
+    q, k, v = (torch.randn(n, h, dim, device=device).to(dtype).requires_grad_() for h in (heads, groups, groups))
+    edges = random_pointers(n, groups, BUDGET, device)
+    weight, (node, edge) = edges.weight.requires_grad_(), (torch.rand(n, h).to(device) + 0.5 for h in (heads, groups))
     inputs = [q, k, v, weight, node.requires_grad_(), edge.requires_grad_()]
 
     def sparse(backend: str) -> Tensor:
@@ -52,25 +54,29 @@ def attention_case(n: int, d: int) -> dict[str, Callable[[], None]]:
         "naive gather": partial(step, partial(sparse, "reference"), inputs),
     }
     if n <= 4096:
-        mask = torch.zeros(n, n, dtype=torch.bool).scatter_(1, edges.index.flatten(1).long(), True)
+        mask = torch.zeros(n, n, dtype=torch.bool, device=device).scatter_(1, edges.index.flatten(1).long(), True)
         cases["dense-mask SDPA"] = partial(step, partial(causal, attn_mask=mask), dense)
     return cases
 
 
-def layer_case(n: int, d: int, referrals: int = 3) -> dict[str, Callable[[], None]]:
+def layer_case(
+    n: int, d: int, referrals: int = 3, device: str = "cpu", dtype: torch.dtype = torch.float32
+) -> dict[str, Callable[[], None]]:
     heads, groups, dim = SHAPES[d]
     sparse = GraphMachineLayer(d, 3 * d, heads, groups, dim, EDGES, (BUDGET,) * 4, [(8,)] * referrals)
     config = GraphMachineConfig(
         hidden_size=d, intermediate_size=3 * d, num_attention_heads=heads, num_key_value_heads=groups, head_dim=dim
     )
-    dense = DenseLayer(config)
+    dense = DenseLayer(config).to(device, dtype)
+    sparse = sparse.to(device, dtype)
     for parameter in [*sparse.parameters(), *dense.parameters()]:
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=0.02)
-    edges, nearest = random_pointers(n, EDGES, BUDGET), SparseEdges.causal_window(n, EDGES).nearest(8)
-    x = torch.randn(n, d, requires_grad=True)
+    edges = random_pointers(n, EDGES, BUDGET, device)
+    nearest = SparseEdges.causal_window(n, EDGES, device=device).nearest(8)
+    x = torch.randn(n, d, device=device).to(dtype).requires_grad_()
     batch = x.detach().unsqueeze(0).requires_grad_()
-    rotation = rotary(torch.arange(n).unsqueeze(0), dim, 1e6, x.dtype)
+    rotation = rotary(torch.arange(n, device=device).unsqueeze(0), dim, 1e6, x.dtype)
     return {
         "ours": partial(step, lambda: sparse(x, edges, (nearest,))[0], [x, *sparse.parameters()]),
         "dense layer": partial(step, lambda: dense(batch, rotation, None, None, None)[0], [batch, *dense.parameters()]),

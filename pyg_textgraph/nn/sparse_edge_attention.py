@@ -92,8 +92,8 @@ class SparseEdgeAttention(nn.Module):
         if kept > 0:
             head = SparseEdges(tempered.index[..., :kept, :], tempered.weight[..., :kept, :])
             return SparseEdges.cat([head.pad(self.num_pointers), attended])
-        order = heads_across_groups(self.num_heads, self.num_groups)[: self.num_edges]
-        chosen = torch.tensor(order, device=attended.index.device)
+        heads = torch.arange(self.num_heads, device=attended.index.device)  # a list would wait for the GPU
+        chosen = heads.view(self.num_groups, -1).T.flatten()[: self.num_edges]  # as in `heads_across_groups`
         return SparseEdges(attended.index.index_select(-2, chosen), attended.weight.index_select(-2, chosen))
 
     def __repr__(self) -> str:

@@ -91,7 +91,7 @@ def with_grads(function: Callable[..., Tensor], *args: object, **kwargs: object)
     """The output and the gradients of a random but fixed projection of it, to every tensor that requires one."""
     wanted = [x for x in args if isinstance(x, Tensor) and x.requires_grad]
     out = function(*args, **kwargs)
-    weight = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(out.dtype)
+    weight = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(out)
     grads = torch.autograd.grad(out, wanted, weight, allow_unused=True, materialize_grads=True)
     return [out.detach(), *grads]
 

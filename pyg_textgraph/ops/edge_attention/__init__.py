@@ -1,13 +1,17 @@
 """Attend along weighted pointers."""
 
+from types import ModuleType
 from typing import Literal
 
 from torch import Tensor
 
+from pyg_textgraph.ops.backend import implementation
 from pyg_textgraph.ops.edge_attention.blocked import edge_attention_blocked
 from pyg_textgraph.ops.edge_attention.reference import edge_attention_reference
 
 __all__ = ["edge_attention"]
+
+_PORTABLE = {"reference": edge_attention_reference, "blocked": edge_attention_blocked}
 
 
 def edge_attention(
@@ -19,7 +23,7 @@ def edge_attention(
     node_temperature: Tensor,
     edge_temperature: Tensor,
     *,
-    backend: Literal["auto", "reference", "blocked"] = "auto",
+    backend: Literal["auto", "reference", "blocked", "triton"] = "auto",
 ) -> tuple[Tensor, Tensor]:
     r"""Attention of every token to the s tokens its group's pointers name (GM-2, arXiv 2609.02881).
 
@@ -34,17 +38,34 @@ def edge_attention(
         weight: (\*, n, g, s), non-negative.
         node_temperature: (\*, n, h).
         edge_temperature: (\*, n, g).
+        backend: ``"reference"``, ``"blocked"`` (any device), ``"triton"`` (NVIDIA GPUs, needs the package triton) or
+            ``"auto"``: triton where it can do it, else blocked.
 
     Shapes:
         - **returns** output (\*, n, h, d) and attention (\*, n, h, s), both differentiable
 
     Raises:
-        ValueError: If the heads are not a multiple of the groups, or the pointers have other groups than the keys.
+        ValueError: If the heads are not a multiple of the groups, or the shapes do not match.
     """
     if q.size(-2) % k.size(-2) or index.size(-2) != k.size(-2):
         raise ValueError(
             f"edge_attention: {q.size(-2)} heads, {k.size(-2)} key groups and {index.size(-2)} pointer groups "
             "do not match"
         )
-    attend = edge_attention_reference if backend == "reference" else edge_attention_blocked
-    return attend(q, k, v, index, weight, node_temperature, edge_temperature)
+    (*batch, n, h, d), (*_, size, g, _), s = q.shape, k.shape, index.size(-1)
+    expected = {
+        "k": (k, (*batch, size, g, d)), "v": (v, (*batch, size, g, d)), "index": (index, (*batch, n, g, s)),
+        "weight": (weight, (*batch, n, g, s)), "node_temperature": (node_temperature, (*batch, n, h)),
+        "edge_temperature": (edge_temperature, (*batch, n, g)),
+    }  # fmt: skip
+    for name, (x, shape) in expected.items():
+        if tuple(x.shape) != shape:
+            raise ValueError(f"edge_attention: '{name}' is {tuple(x.shape)}, expected {shape}")
+    args = (q, k, v, index, weight, node_temperature, edge_temperature)
+    return implementation("edge_attention", backend, _PORTABLE, _kernels, args)(*args)
+
+
+def _kernels() -> ModuleType:
+    from pyg_textgraph.ops.edge_attention import triton
+
+    return triton

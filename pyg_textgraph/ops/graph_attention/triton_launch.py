@@ -12,32 +12,9 @@ from torch import Tensor
 from pyg_textgraph.ops.graph_attention.triton_backward import key_kernel, node_kernel, query_kernel
 from pyg_textgraph.ops.graph_attention.triton_forward import forward_kernel
 from pyg_textgraph.ops.graph_attention.triton_plan import TilePlan
+from pyg_textgraph.ops.launch import Blocks, Launch
 
 SMALLEST = 16  # side of a product on tensor cores
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """Tile sizes and what hides latency."""
-
-    rows: int
-    keys: int
-    warps: int = 4
-    stages: int = 2
-
-
-@dataclass(frozen=True)
-class Launch:
-    """A kernel with everything that it takes."""
-
-    kernel: Any
-    grid: tuple[int, ...]
-    args: dict[str, Any]
-    blocks: Blocks
-
-    def __call__(self) -> None:
-        if all(self.grid):
-            self.kernel[self.grid](**self.args, num_warps=self.blocks.warps, num_stages=self.blocks.stages)
 
 
 @dataclass(frozen=True)

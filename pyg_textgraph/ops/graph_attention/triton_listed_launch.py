@@ -8,7 +8,7 @@ import torch
 import triton
 from torch import Tensor
 
-from pyg_textgraph.ops.graph_attention.triton_launch import SMALLEST, Blocks, Launch, Options, precision_of
+from pyg_textgraph.ops.graph_attention.triton_launch import SMALLEST, Options, precision_of
 from pyg_textgraph.ops.graph_attention.triton_listed import (
     listed_forward_kernel,
     listed_key_kernel,
@@ -17,6 +17,7 @@ from pyg_textgraph.ops.graph_attention.triton_listed import (
 )
 from pyg_textgraph.ops.graph_attention.triton_lists import ListPlan
 from pyg_textgraph.ops.graph_attention.triton_plan import TilePlan
+from pyg_textgraph.ops.launch import Blocks, Launch
 
 
 def listed_blocks(kernel: str, dtype: torch.dtype, channels: int) -> Blocks:

@@ -1,14 +1,18 @@
 """Average soft pointers into new ones."""
 
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Literal
 
 from torch import Tensor
 
+from pyg_textgraph.ops.backend import implementation
 from pyg_textgraph.ops.mix.blocked import mix_blocked
 from pyg_textgraph.ops.mix.reference import mix_reference
 
 __all__ = ["mix"]
+
+_PORTABLE = {"reference": mix_reference, "blocked": mix_blocked}
 
 
 def mix(
@@ -17,7 +21,7 @@ def mix(
     s: int,
     temperature: Tensor | None = None,
     *,
-    backend: Literal["auto", "reference", "blocked"] = "auto",
+    backend: Literal["auto", "reference", "blocked", "triton"] = "auto",
 ) -> tuple[Tensor, Tensor]:
     r"""Averages each token's input edges into output channels of s pointers (GM-2, arXiv 2609.02881).
 
@@ -30,14 +34,32 @@ def mix(
         logits: (\*, e, c), with e the sum of all e_i.
         s: Pointers per output channel.
         temperature: (\*, c), positive, or None.
+        backend: ``"reference"``, ``"blocked"`` (any device), ``"triton"`` (NVIDIA GPUs, needs the package triton; up to
+            256 candidates per token) or ``"auto"``: triton where it can do it, else blocked.
 
     Shapes:
         - **returns** index and weight (\*, c, s), heaviest first, ties by the first position in the groups
 
     Raises:
-        ValueError: If the logits do not have one row per input edge.
+        ValueError: If the logits do not have one row per input edge, or other shapes do not match.
     """
     total = sum(index.size(-2) for index, _ in edges)
     if logits.size(-2) != total:
         raise ValueError(f"mix: 'logits' has {logits.size(-2)} rows but there are {total} input edges")
-    return (mix_reference if backend == "reference" else mix_blocked)(edges, logits, s, temperature)
+    batch, channels = logits.shape[:-2], logits.size(-1)
+    for index, weight in edges:
+        if index.shape != weight.shape or index.shape[:-2] != batch:
+            raise ValueError(
+                f"mix: a group of 'edges' is {tuple(index.shape)} and {tuple(weight.shape)}, expected two of "
+                f"{(*batch, 'e', 's')}"
+            )
+    if temperature is not None and temperature.shape != (*batch, channels):
+        raise ValueError(f"mix: 'temperature' is {tuple(temperature.shape)}, expected {(*batch, channels)}")
+    args = (edges, logits, s, temperature)
+    return implementation("mix", backend, _PORTABLE, _kernels, args)(*args)
+
+
+def _kernels() -> ModuleType:
+    from pyg_textgraph.ops.mix import triton
+
+    return triton
