@@ -62,7 +62,8 @@ def main() -> None:
     for draw, panels in ((retention, 3), (gaps, 3), (ranks, 2), (accuracy, 1)):
         figure, axes = plt.subplots(1, panels, figsize=(4.2 * panels, 3.4), squeeze=False, layout="constrained")
         draw(list(axes[0]), rows)
-        figure.savefig(HERE / "figures" / f"{draw.__name__}.png", dpi=120)
+        if any(ax.has_data() for ax in axes[0]):
+            figure.savefig(HERE / "figures" / f"{draw.__name__}.png", dpi=120)
         plt.close(figure)
 
 

@@ -61,11 +61,16 @@ def plot_rank_change(ax: Axes, changes: Mapping[str, Sequence[float]]) -> None:
 
 
 def plot_accuracy_against_time(ax: Axes, methods: Mapping[str, tuple[float, float]]) -> None:
-    """One point per method: seconds per answer, accuracy."""
-    for name, (seconds, accuracy) in methods.items():
-        ax.scatter(seconds, accuracy)
-        ax.annotate(name, (seconds, accuracy), textcoords="offset points", xytext=(5, 3), fontsize=8)
-    ax.set(xscale="log", xlabel="seconds per answer", ylabel="accuracy")
+    """One point per method: seconds per answer, accuracy; times that differ much are on a logarithmic axis."""
+    for i, (name, (seconds, accuracy)) in enumerate(methods.items()):
+        ax.scatter(
+            seconds, accuracy, marker="o^sDvP<>X*"[i % 10], facecolors="none", edgecolors=f"C{i % 10}", label=name
+        )
+    times = [seconds for seconds, _ in methods.values()]
+    ax.set(xlabel="seconds per answer", ylabel="accuracy", title="accuracy against time")
+    if max(times) > 3 * min(times):
+        ax.set_xscale("log")
+    ax.legend(fontsize=6)
 
 
 def plot_strengths(ax: Axes, heads: HeadStrengths) -> None:
