@@ -36,5 +36,5 @@ def test_ranks_and_changes(ax: Axes) -> None:
 
 def test_points_and_strengths(ax: Axes) -> None:
     viz.plot_accuracy_against_time(ax, {"BFS": (0.2, 0.8), "GaLA": (0.21, 0.9)})
-    assert [text.get_text() for text in ax.texts] == ["BFS", "GaLA"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["BFS", "GaLA"]
     viz.plot_strengths(plt.subplots()[1], HeadStrengths.random(3, 4))
