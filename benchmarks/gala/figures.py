@@ -21,7 +21,7 @@ FAMILIES = ("ER", "SBM", "BA")
 
 def retention(axes: list[Axes], rows: list[Row]) -> None:
     for ax, base in zip(axes, (1e4, 1e5, 1e6), strict=True):
-        viz.plot_retention(ax, base)
+        viz.plot_retention(base, ax=ax)
 
 
 def gaps(axes: list[Axes], rows: list[Row]) -> None:
@@ -30,7 +30,7 @@ def gaps(axes: list[Axes], rows: list[Row]) -> None:
             points = [row for row in rows if row["case"] == f"attention by gap {family} order={order}"]
             if points:
                 gap, value = (torch.tensor([row[key] for row in points]) for key in ("gap", "value"))
-                viz.plot_against_gap(ax, gap, value, order, bins=len(points))
+                viz.plot_against_gap(gap, value, order, bins=len(points), ax=ax)
         ax.set_title(family)
 
 
@@ -40,11 +40,11 @@ def ranks(axes: list[Axes], rows: list[Row]) -> None:
         if row["case"].startswith("rank at "):
             hop, _, group = row["case"].removeprefix("rank at ").partition(" hops, ")
             by_hop[group][int(hop)] = row["values"]
-    viz.plot_rank_by_distance(axes[0], {group: found for group, found in by_hop.items() if found})
+    viz.plot_rank_by_distance({group: found for group, found in by_hop.items() if found}, ax=axes[0])
     start = "change of neighbours' rank by fine-tuning, "
     changes = {row["case"].removeprefix(start): row["values"] for row in rows if row["case"].startswith(start)}
     if changes:
-        viz.plot_rank_change(axes[1], changes)
+        viz.plot_rank_change(changes, ax=axes[1])
 
 
 def accuracy(axes: list[Axes], rows: list[Row]) -> None:
@@ -52,7 +52,7 @@ def accuracy(axes: list[Axes], rows: list[Row]) -> None:
               for row in rows if row["metric"] == "accuracy" and row["seconds_per_question"]
               and row["case"].startswith("semi-synthetic cora")}  # fmt: skip
     if points:
-        viz.plot_accuracy_against_time(axes[0], points)
+        viz.plot_accuracy_against_time(points, ax=axes[0])
 
 
 def main() -> None:

@@ -115,7 +115,7 @@ def gtlm() -> Figure:
 def gala() -> Figure:
     """Why order costs attention, and what is added along the edges."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(8.5, 3), layout="constrained")
-    gala_figures.plot_retention(left, 1e4)
+    gala_figures.plot_retention(1e4, ax=left)
     left.set_title("rotary positions forget distance, base 10,000")
     bias = inverse_distance(torch.tensor([[0, 1, 1, 3], [1, 2, 3, 4]]), 6)
     image = right.imshow(bias, cmap="Greens", vmin=0, vmax=1)

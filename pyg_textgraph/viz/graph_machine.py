@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from pyg_textgraph.data.sparse_edges import SparseEdges
+from pyg_textgraph.viz.panel import panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 def weight_entropy(edges: SparseEdges) -> Tensor:
@@ -35,7 +37,7 @@ def distance_shares(edges: SparseEdges, bounds: Sequence[int] = (0, 1, 2, 4, 8, 
 
 def plot_token_edges(
     states: Sequence[SparseEdges], token: int, labels: Sequence[str] | None = None, ax: Axes | None = None
-) -> Axes:
+) -> Figure:
     """Where one token's edges point after every sparse layer; the larger a dot, the heavier the pointer.
 
     Args:
@@ -47,7 +49,7 @@ def plot_token_edges(
     Raises:
         ValueError: If the edges are of a batch.
     """
-    ax = _axes(ax)
+    figure, ax = panel(ax)
     for layer, edges in enumerate(_single(states)):
         index, weight = edges.index[token], edges.weight[token].detach()  # [k, s]
         channel = torch.arange(edges.num_edges).unsqueeze(-1).expand_as(index)
@@ -66,46 +68,41 @@ def plot_token_edges(
     ax.set(xlabel="points to", ylabel="sparse layer", title=f"edges of token {token}", yticks=range(len(states)))
     if labels is not None:
         ax.set_xticks(range(token + 1), labels[: token + 1], rotation=90, fontsize=7)
-    return ax
+    return figure
 
 
-def plot_weight_entropy(states: Sequence[SparseEdges], ax: Axes | None = None) -> Axes:
+def plot_weight_entropy(states: Sequence[SparseEdges], ax: Axes | None = None) -> Figure:
     """Mean entropy of the edges after every sparse layer, between the 10 and 90 % quantiles."""
-    ax = _axes(ax)
+    figure, ax = panel(ax)
     entropy = [weight_entropy(edges).detach().flatten().float() for edges in states]
     low, high = ([e.quantile(q).item() for e in entropy] for q in (0.1, 0.9))
     layers = range(len(states))
     ax.fill_between(layers, low, high, alpha=0.25, linewidth=0)
     ax.plot(layers, [e.mean().item() for e in entropy], marker="o")
-    ax.set(xlabel="sparse layer", ylabel="entropy of an edge (nats)", xticks=layers, ylim=(0, None))
-    return ax
+    ax.set(xlabel="sparse layer", ylabel="entropy of an edge (nats)", title="mean, 10 to 90 %", xticks=layers,
+           ylim=(0, None))  # fmt: skip
+    return figure
 
 
 def plot_distances(
     states: Sequence[SparseEdges],
     bounds: Sequence[int] = (0, 1, 2, 4, 8, 16, 32, 64, 128),
     ax: Axes | None = None,
-) -> Axes:
+) -> Figure:
     """Share of pointer weight per distance after every sparse layer, stacked."""
-    ax = _axes(ax)
+    figure, ax = panel(ax)
     share = torch.stack([distance_shares(edges, bounds) for edges in states]).detach()  # [layers, bounds]
     layers, bottom = range(len(states)), torch.zeros(len(states))
     for i, bound in enumerate(bounds):
         end = f"{bound}" if i + 1 < len(bounds) and bounds[i + 1] == bound + 1 else f"{bound} …"
         color = f"C{i}" if len(bounds) <= 10 else None
-        ax.bar(layers, share[:, i].tolist(), bottom=bottom.tolist(), label=end, width=0.85, color=color)
+        bars = ax.bar(layers, share[:, i].tolist(), bottom=bottom.tolist(), label=end, width=0.85, color=color)
+        for bar in bars:
+            bar.set(edgecolor="black", linewidth=0.4, hatch=("", "//", "..", "xx", "--")[i % 5])
         bottom = bottom + share[:, i].cpu()
-    ax.set(xlabel="sparse layer", ylabel="share of pointer weight", xticks=layers, ylim=(0, 1))
+    ax.set(xlabel="sparse layer", ylabel="share of pointer weight", title="how far back", xticks=layers, ylim=(0, 1))
     ax.legend(title="tokens back", fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
-    return ax
-
-
-def _axes(ax: Axes | None) -> Axes:
-    if ax is not None:
-        return ax
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(layout="constrained")[1]
+    return figure
 
 
 def _single(states: Sequence[SparseEdges]) -> list[SparseEdges]:

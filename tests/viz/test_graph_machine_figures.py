@@ -32,14 +32,14 @@ def test_distance_shares_by_hand() -> None:
 
 def test_figures_show_every_layer_and_pointer() -> None:
     edges = states()
-    ax = plot_token_edges(edges, 5, labels=list("abcdef"))
+    ax = plot_token_edges(edges, 5, labels=list("abcdef")).axes[0]
     assert [len(dots.get_offsets()) for dots in ax.collections] == [3, 6]
     assert [label.get_text() for label in ax.get_xticklabels()] == list("abcdef")
-    line = plot_weight_entropy(edges).lines[0].get_ydata()
+    line = plot_weight_entropy(edges).axes[0].lines[0].get_ydata()
     assert_close(
         torch.tensor(line), torch.tensor([weight_entropy(e).mean() for e in edges]).double(), check_dtype=False
     )
-    bars = plot_distances(edges, (0, 1, 2)).patches
+    bars = plot_distances(edges, (0, 1, 2)).axes[0].patches
     assert sum(bar.get_height() for bar in bars) == pytest.approx(2)
 
 
