@@ -3,7 +3,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 export PYTHONPATH := $(CURDIR)
 
-.PHONY: install quickstart quickstart-full test test-all test-matrix kernels lint types tables docs tutorials \
+.PHONY: install quickstart quickstart-full test test-all test-matrix kernels lint types tables docs tutorials tutorials-check \
 	benchmarks-smoke wheel ci clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -51,6 +51,10 @@ docs: install
 # runs the tutorials and keeps their outputs
 tutorials: install
 	$(RUN) -m tools.run_tutorials $(ARGS)
+
+# runs the tutorials and keeps nothing
+tutorials-check: install
+	$(RUN) -m pytest -m tutorials tests/test_tutorials.py $(ARGS)
 
 # do all benchmarks start and end? A minute, no numbers kept
 benchmarks-smoke: install

@@ -38,6 +38,7 @@ def write_planetoid(raw: Path) -> None:
     (raw / "ind.cora.test.index").write_text("".join(f"{node}\n" for node in range(known, nodes)))
 
 
+@pytest.mark.tutorials
 @pytest.mark.model
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
