@@ -60,6 +60,6 @@ def written_answers(model: TextGraphLM, batch: Data, max_new_tokens: int) -> lis
         batch: Text graphs with targets.
         max_new_tokens: How many tokens at most, the end token included.
     """
-    ids = model.generate(batch, max_new_tokens, return_ids=True)
+    ids: list[Any] = model.generate(batch, max_new_tokens, return_ids=True)
     texts = model._tokenizer().batch_decode(ids)
     return [text.strip() if len(row) < max_new_tokens else None for row, text in zip(ids, texts, strict=True)]
