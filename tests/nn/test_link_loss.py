@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from pyg_textgraph.nn import KnownLinks, false_negatives, link_loss, pair_filter
+from tests.processes import leave_group
 
 
 def embeddings(size: int = 4) -> tuple[Tensor, Tensor]:
@@ -102,7 +103,7 @@ def rank_of_two(rank: int, folder: str) -> None:
     loss.backward()
     grads = [p.grad for p in model.parameters()]
     torch.save([loss.detach(), grads], f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    leave_group()
 
 
 def test_two_processes_equal_one_with_the_joint_batch(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pyg_textgraph.data import append_to_target
 from pyg_textgraph.nn import GTLM
 from tests.nn.families import tiny
 from tests.nn.gtlm_graphs import text_graph
+from tests.processes import leave_group
 
 # two supervised tokens in every graph, so the mean of two halves is the mean of the whole
 GRAPHS = [append_to_target(text_graph(3 + i, i), torch.tensor([7 + i, 2]), 2) for i in range(4)]
@@ -50,7 +51,7 @@ def rank_of_two(rank: int, folder: str) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     torch.save(train(Path(folder) / "base", Path(folder) / "saved"), f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    leave_group()
 
 
 def test_two_processes_train_as_one(tmp_path: Path) -> None:

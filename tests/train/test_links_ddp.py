@@ -12,6 +12,7 @@ from torch.testing import assert_close
 
 from pyg_textgraph.nn import GraphFormers, KnownLinks
 from pyg_textgraph.train import LinkObjective, LinkTrainer, TrainConfig
+from tests.processes import leave_group
 from tests.text_encoders import text_graph, tiny_encoder, tiny_text_tokenizer
 
 DATA = text_graph(num_nodes=24, num_edges=60)
@@ -39,7 +40,7 @@ def rank_of_two(rank: int, folder: str) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     torch.save(train(Path(folder) / "two"), f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    leave_group()
 
 
 def test_two_processes_train_as_one(tmp_path: Path) -> None:
