@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import torch
 import torch_geometric.transforms as T
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from pyg_textgraph.data import TextAttributedData
+from pyg_textgraph.data import TextAttributedData, answer_ids, append_to_target
 from pyg_textgraph.nn import GTLM
 from pyg_textgraph.transforms import AddMagneticLaplacian, AddRRWP, AddSPD
 
@@ -28,6 +29,21 @@ def text_graph(num_nodes: int, seed: int, max_tokens: int = 9, vocabulary: int =
             target=target,
         )
     )
+
+
+def graphs_with_answers(
+    tokenizer: PreTrainedTokenizerBase, names: Sequence[str], size: int
+) -> list[TextAttributedData]:
+    """Graphs of three to five nodes; the target's last token before the answer tells which of the names it is."""
+    graphs = []
+    for i in range(size):
+        which = i % len(names)
+        answer = answer_ids(tokenizer, names[which])
+        graph = append_to_target(text_graph(3 + i % 3, i), torch.tensor([60 + which]))
+        graph = append_to_target(graph, answer, answer.numel())
+        graph.y = torch.tensor([which])
+        graphs.append(graph)
+    return graphs
 
 
 def single_node(num_tokens: int, vocabulary: int = 101, seed: int = 0) -> TextAttributedData:

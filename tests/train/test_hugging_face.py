@@ -18,14 +18,13 @@ from transformers import (
     TrainingArguments,
 )
 
-from pyg_textgraph.data import answer_ids, append_to_target
 from pyg_textgraph.metrics import exact_match
 from pyg_textgraph.nn import GTLM, GraphMachineConfig, GraphMachineLM
 from pyg_textgraph.train import TrainConfig
 from pyg_textgraph.train.checkpoint import trained_parameters
 from pyg_textgraph.train.hugging_face import GTLMTrainer
 from tests.nn.families import tiny
-from tests.nn.gtlm_graphs import randomize, text_graph
+from tests.nn.gtlm_graphs import graphs_with_answers, randomize
 
 NAMES = ["rain", "run", "snow"]
 
@@ -35,13 +34,7 @@ class Graphs(Dataset[Data]):
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
         self.epochs: list[int] = []
-        self.graphs = []
-        for i in range(10):
-            graph = append_to_target(text_graph(3 + i % 3, i), torch.tensor([60 + i % 3]))
-            answer = answer_ids(tokenizer, NAMES[i % 3])
-            graph = append_to_target(graph, answer, answer.numel())
-            graph.y = torch.tensor([i % 3])
-            self.graphs.append(graph)
+        self.graphs = graphs_with_answers(tokenizer, NAMES, 10)
 
     def set_epoch(self, epoch: int) -> None:
         self.epochs.append(epoch)

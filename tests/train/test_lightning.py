@@ -20,7 +20,6 @@ from torchmetrics import MetricCollection
 from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFast
 
 from pyg_textgraph import train
-from pyg_textgraph.data import answer_ids, append_to_target
 from pyg_textgraph.datasets import WordNetVerbs
 from pyg_textgraph.metrics import exact_match, macro_f1
 from pyg_textgraph.metrics.torchmetrics import TextExactMatch, TextMacroF1
@@ -30,7 +29,7 @@ from pyg_textgraph.train.checkpoint import trained_parameters
 from pyg_textgraph.train.lightning import LightningGTLM, LightningLM
 from pyg_textgraph.transforms import AddMagneticLaplacian, AddRRWP, AddSPD, EgoTextSampler
 from tests.nn.families import tiny
-from tests.nn.gtlm_graphs import randomize, text_graph
+from tests.nn.gtlm_graphs import graphs_with_answers, randomize
 
 NAMES = ["rain", "run", "snow"]
 
@@ -41,13 +40,7 @@ class Graphs(Dataset):
     def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
         super().__init__()
         self.epochs: list[int] = []
-        self.graphs = []
-        for i in range(9):
-            answer = answer_ids(tokenizer, NAMES[i % 3])
-            graph = append_to_target(text_graph(3 + i % 3, i), torch.tensor([60 + i % 3]))
-            graph = append_to_target(graph, answer, answer.numel())
-            graph.y = torch.tensor([i % 3])
-            self.graphs.append(graph)
+        self.graphs = graphs_with_answers(tokenizer, NAMES, 9)
 
     def set_epoch(self, epoch: int) -> None:
         self.epochs.append(epoch)
