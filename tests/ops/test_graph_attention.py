@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from pyg_textgraph.data.layout import TokenLayout
+from pyg_textgraph.ops import backend as dispatch
 from pyg_textgraph.ops.graph_attention import graph_attention, graph_attention_reference
 from tests.ops.strategies import (
     eager_attention,
@@ -302,7 +303,7 @@ def test_bad_arguments(change: dict[str, object], message: str) -> None:
 def test_triton_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     code = "import sys, pyg_textgraph.ops; sys.exit('pyg_textgraph.ops.graph_attention.triton' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
-    monkeypatch.setattr(sys.modules["pyg_textgraph.ops.graph_attention"], "find_spec", lambda name: None)
+    monkeypatch.setattr(dispatch, "HAS_TRITON", False)
     layout = make_layout([[1, 2]])
     q, k, v, bias = random_inputs(layout)
     assert graph_attention(q, k, v, layout, bias).shape == q.shape

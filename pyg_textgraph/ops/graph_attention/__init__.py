@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from pyg_textgraph.data.layout import TokenLayout
+from pyg_textgraph.ops import backend as dispatch
 from pyg_textgraph.ops.graph_attention.blocked import graph_attention_blocked
 from pyg_textgraph.ops.graph_attention.reference import graph_attention_reference
 
@@ -70,10 +70,9 @@ def graph_attention(
 
 
 def _function(backend: str, q: Tensor, bias: Tensor | None) -> Callable[..., Tensor]:
-    installed = find_spec("triton") is not None
     if backend == "auto":
         backend = "blocked"
-        if q.is_cuda and installed:
+        if q.is_cuda and dispatch.HAS_TRITON:
             from pyg_textgraph.ops.graph_attention.triton import unsupported
 
             backend = "triton" if unsupported(q, bias) is None else "blocked"
@@ -84,7 +83,7 @@ def _function(backend: str, q: Tensor, bias: Tensor | None) -> Callable[..., Ten
     if backend != "triton":
         expected = "one of 'auto', 'blocked', 'reference', 'triton'"
         raise ValueError(f"graph_attention: 'backend' is {backend!r}, expected {expected}")
-    if not installed:
+    if not dispatch.HAS_TRITON:
         way_out = "pip install 'pyg-textgraph[triton]', or use 'blocked'"
         raise ModuleNotFoundError(f"graph_attention: backend 'triton' needs the package triton; {way_out}")
     from pyg_textgraph.ops.graph_attention.triton import graph_attention_triton
