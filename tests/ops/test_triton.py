@@ -39,7 +39,8 @@ triton_attention = partial(graph_attention, backend="triton")
 
 @pytest.fixture
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiles of 16 tokens, so that small graphs have several."""
+    """Tiles of 16 tokens, so that small graphs have several, and lists however much they hold."""
+    monkeypatch.setattr(import_module("pyg_textgraph.ops.graph_attention.triton_lists"), "CROWDED", 2)
     launch = import_module("pyg_textgraph.ops.graph_attention.triton_launch")
     listed = import_module("pyg_textgraph.ops.graph_attention.triton_listed_launch")
     monkeypatch.setattr(launch, "blocks_of", lambda *_: launch.Blocks(16, 16))
@@ -137,6 +138,20 @@ def test_without_bias_and_with_listed_pairs(small_tiles: None, listed: bool) -> 
         expected = with_grads(graph_attention_reference, q, k, v, layout, **options)
         for x, y in zip(with_grads(triton_attention, q, k, v, layout, **options), expected, strict=True):
             torch.testing.assert_close(x, y, atol=2e-5, rtol=2e-5)
+
+
+@pytest.mark.parametrize("mode", ["prefix", "causal"])
+def test_crowded_pairs_take_the_dense_kernels(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    module = import_module("pyg_textgraph.ops.graph_attention.triton")
+    called: list[str] = []
+    for name in ("forward_launch", "listed_forward_launch"):
+        launch = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *args, n=name, f=launch: (called.append(n), f(*args))[1])
+    layout = make_layout([[3, 2, 4, 3, 2, 3, 2], [4, 1]], mode, [1, None])  # type: ignore[arg-type]
+    for share in (0.9, 0.0):
+        pairs = list_pairs(layout, random_visible(layout, share))
+        assert_matches_reference(layout, heads=2, kv_heads=1, pairs=pairs, window=7)
+    assert called == ["forward_launch", "listed_forward_launch"]
 
 
 def test_no_tokens() -> None:

@@ -43,20 +43,25 @@ def graph_attention_reference(
 
 
 def dense_pairs(pairs: Tensor, bias: Tensor | None, num_nodes: Tensor) -> tuple[Tensor | None, Tensor]:
-    """Listed pairs as the dense form.
+    """Listed pairs as the dense form; takes **pairs** (2, P), nodes counted over the batch."""
+    size = int(num_nodes.max()) if num_nodes.numel() else 0
+    return spread_pairs(place_of(pairs, num_nodes), bias, num_nodes.numel(), size)
+
+
+def spread_pairs(place: Tensor, bias: Tensor | None, num_graphs: int, size: int) -> tuple[Tensor | None, Tensor]:
+    """Dense form of pairs whose places are known.
 
     Shapes:
-        - **pairs** (2, P), nodes counted over the batch; **bias** (H, P); **num_nodes** (B,)
-        - **returns** bias (B, H, N, N) and visible (B, N, N), N the largest graph
+        - **place** (3, P) as :func:`place_of` returns; **bias** (H, P)
+        - **returns** bias (B, H, N, N) and visible (B, N, N), N = ``size``
     """
-    size = int(num_nodes.max()) if num_nodes.numel() else 0
-    place = tuple(place_of(pairs, num_nodes))
-    see = torch.zeros(num_nodes.numel(), size, size, dtype=torch.bool, device=pairs.device)
-    see[place] = True
+    at = tuple(place)
+    see = torch.zeros(num_graphs, size, size, dtype=torch.bool, device=place.device)
+    see[at] = True
     if bias is None:
         return None, see
-    dense = bias.new_zeros(num_nodes.numel(), size, size, bias.size(0))
-    return dense.index_put(place, bias.T).permute(0, 3, 1, 2), see
+    dense = bias.new_zeros(num_graphs, size, size, bias.size(0))
+    return dense.index_put(at, bias.T).permute(0, 3, 1, 2), see
 
 
 def place_of(pairs: Tensor, num_nodes: Tensor) -> Tensor:

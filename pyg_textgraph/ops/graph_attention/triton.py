@@ -9,7 +9,8 @@ from torch import Tensor
 from pyg_textgraph.data.layout import TokenLayout
 from pyg_textgraph.ops.graph_attention.triton_launch import Options, backward_launches, forward_launch
 from pyg_textgraph.ops.graph_attention.triton_listed_launch import listed_backward_launches, listed_forward_launch
-from pyg_textgraph.ops.graph_attention.triton_plan import tile_plan
+from pyg_textgraph.ops.graph_attention.triton_lists import ListPlan
+from pyg_textgraph.ops.graph_attention.triton_plan import TilePlan, tile_plan
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 MAX_CHANNELS = 256
@@ -61,12 +62,31 @@ def unsupported(q: Tensor, bias: Tensor | None) -> str | None:
     return None
 
 
-def _hide(bias: Tensor | None, visible: Tensor | None) -> Tensor | None:
-    """The bias, −∞ where a node does not see another, so that one read per score does for both: (B, H or 1, N, N)."""
+def _readable(
+    bias: Tensor | None, visible: Tensor | None, lists: ListPlan | None
+) -> tuple[Tensor | None, ListPlan | None]:
+    """The bias as the kernels read it, and the lists to walk, or None where most tokens see each other anyway.
+
+    Without lists, hiding is a bias of −∞, so that one read per score does for both: (B, H or 1, N, N).
+    """
+    if lists is not None and not lists.crowded:
+        return None if bias is None else bias.contiguous(), lists
+    if lists is not None:
+        bias, visible = lists.to_dense(bias)
     if visible is None:
-        return None if bias is None else bias.contiguous()
+        return None if bias is None else bias.contiguous(), None
     full = visible.new_zeros((), dtype=torch.float32) if bias is None else bias
-    return torch.where(visible[:, None], full, -torch.inf).contiguous()
+    return torch.where(visible[:, None], full, -torch.inf).contiguous(), None
+
+
+def _plans(
+    pairs: Tensor | None, graph_ptr: Tensor, node: Tensor, position: Tensor, is_target: Tensor, num_nodes: Tensor,
+    mode: str,
+) -> tuple[TilePlan, ListPlan | None]:  # fmt: skip
+    plan = tile_plan(graph_ptr, node, position, is_target, mode)
+    if pairs is None:
+        return plan, None
+    return plan, plan.lists(TokenLayout(node, graph_ptr, node, position, is_target, num_nodes, mode), pairs)  # type: ignore[arg-type]
 
 
 @torch.library.custom_op("pyg_textgraph::graph_attention", mutates_args=())
@@ -76,13 +96,13 @@ def _attention(
     scale: float, softcap: float | None, window: int | None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Output (T, H, D) and log-sum-exp (H, T), in base 2."""
-    q, k, v, bias = q.contiguous(), k.contiguous(), v.contiguous(), _hide(bias, visible)
+    q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
     out, lse = torch.empty_like(q), q.new_empty(q.size(1), q.size(0), dtype=torch.float32)
-    options, plan = Options(scale, softcap, window), tile_plan(graph_ptr, node, position, is_target, mode)
-    if pairs is None:
+    plan, listed = _plans(pairs, graph_ptr, node, position, is_target, num_nodes, mode)
+    options, (bias, lists) = Options(scale, softcap, window), _readable(bias, visible, listed)
+    if lists is None:
         forward_launch(q, k, v, bias, out, lse, plan, options)()
     else:
-        lists = plan.lists(TokenLayout(node, graph_ptr, node, position, is_target, num_nodes, mode), pairs)  # type: ignore[arg-type]
         listed_forward_launch(q, k, v, bias, out, lse, plan, lists, options)()
     return out, lse
 
@@ -99,15 +119,19 @@ def _attention_backward(
     dq, dk, dv, dbias = _gradients_like(q, k, v, bias, bias_grad)
     if q.size(0) == 0:
         return dq, dk, dv, dbias.zero_()  # no tokens, no segments to sum
-    tensors = (q, k, v, _hide(bias, visible), out, lse, grad, dq, dk, dv, dbias if bias_grad else None)
-    options, plan = Options(scale, softcap, window), tile_plan(graph_ptr, node, position, is_target, mode)
-    if pairs is None:
+    plan, listed = _plans(pairs, graph_ptr, node, position, is_target, num_nodes, mode)
+    options, (readable, lists) = Options(scale, softcap, window), _readable(bias, visible, listed)
+    crowded = bias_grad and listed is not None and lists is None
+    to = torch.empty_like(readable) if crowded and readable is not None else dbias if bias_grad else None
+    tensors = (q, k, v, readable, out, lse, grad, dq, dk, dv, to)
+    if lists is None:
         launches = backward_launches(*tensors, plan, options)
     else:
-        lists = plan.lists(TokenLayout(node, graph_ptr, node, position, is_target, num_nodes, mode), pairs)  # type: ignore[arg-type]
         launches = listed_backward_launches(*tensors, plan, lists, options)
     for launch in launches:
         launch()
+    if crowded and listed is not None and to is not None:
+        dbias.copy_(listed.from_dense(to))
     return dq, dk, dv, dbias
 
 

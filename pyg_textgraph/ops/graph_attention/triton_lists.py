@@ -9,7 +9,9 @@ from torch import Tensor
 
 from pyg_textgraph.data.layout import TokenLayout
 from pyg_textgraph.ops.graph_attention.plan import Segments, ragged, segments
-from pyg_textgraph.ops.graph_attention.reference import place_of
+from pyg_textgraph.ops.graph_attention.reference import place_of, spread_pairs
+
+CROWDED = 0.5  # a gathered score costs about as much as two of a tile of consecutive tokens
 
 
 @dataclass(frozen=True)
@@ -39,13 +41,26 @@ class ListPlan:
     """Both directions: what queries see, and what keys are seen by."""
 
     def __init__(self, layout: TokenLayout, pairs: Tensor) -> None:
-        self.nodes = segments(layout, place_of(pairs, layout.num_nodes))
+        self.place = place_of(pairs, layout.num_nodes)
+        self.nodes = segments(layout, self.place)
         self.num_pairs = pairs.size(1)
+        self.size = layout.num_graphs, int(layout.num_nodes.max()) if layout.num_graphs else 0
+        every = int(layout.graph_ptr.diff().square().sum()) / (2 if layout.mode == "causal" else 1)
+        self.crowded = int((self.nodes.count * self.nodes.num_keys).sum()) > CROWDED * every
         graph = torch.repeat_interleave(layout.num_nodes)  # the graph of every node, then that of its tokens of no node
         self.graph = torch.cat([graph, torch.arange(layout.num_graphs, device=graph.device)])  # [M]
         self.token = self.nodes.token.int()
         self.longest = int(self.nodes.count.max()) if layout.num_tokens else 0
         self._lists: dict[tuple[bool, int], Lists] = {}
+
+    def to_dense(self, bias: Tensor | None) -> tuple[Tensor | None, Tensor]:
+        """Bias (B, H, N, N) of listed biases (H, P), and which node sees which (B, N, N)."""
+        return spread_pairs(self.place, bias, *self.size)
+
+    def from_dense(self, grad: Tensor) -> Tensor:
+        """Adjoint of :meth:`to_dense`."""
+        graph, query, key = self.place
+        return grad[graph, :, query, key].T
 
     def lists(self, size: int, of_keys: bool = False) -> Lists:
         """Tiles of ``size`` queries and their keys, or of ``size`` keys and their queries."""
