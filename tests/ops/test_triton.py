@@ -200,6 +200,7 @@ def test_every_element_is_written_and_twice_the_same(small_tiles: None, poisoned
 def test_is_an_ordinary_op(small_tiles: None) -> None:
     """For torch.compile, checkpointing, autocast and views."""
     (q, k, v, bias), layout = inputs_on_device(make_layout([[3, 2, 15]], "prefix", [1]))
+    import_module("pyg_textgraph.ops.graph_attention.triton")  # registers the operator
     op = torch.ops.pyg_textgraph.graph_attention.default
     tokens = (layout.graph_ptr, layout.node, layout.position, layout.is_target, layout.num_nodes, "prefix")
     for b in (bias, None):
@@ -249,8 +250,8 @@ def test_says_what_it_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="takes at most 256 channels per head, 'q' has 300"):
         triton_attention(*wide, layout)
     many = torch.zeros(1, 1, 1, 1, device=DEVICE).expand(1, 1, 50000, 50000)
-    with pytest.raises(ValueError, match=r"counts the bias in 32 bits, which shape \(1, 1, 50000, 50000\) exceeds"):
-        import_module("pyg_textgraph.ops.graph_attention.triton").graph_attention_triton(q, k, v, layout, many)
-    monkeypatch.setattr(import_module("triton").knobs.runtime, "interpret", False)
+    reason = import_module("pyg_textgraph.ops.graph_attention.triton").unsupported(q, k, v, layout, many)
+    assert reason == "counts the bias in 32 bits, which shape (1, 1, 50000, 50000) exceeds"
+    monkeypatch.setattr(import_module("pyg_textgraph.ops.triton_limits"), "INTERPRETED", False)
     with pytest.raises(ValueError, match="needs tensors on a CUDA device, 'q' is on cpu; use 'blocked'"):
         triton_attention(q.cpu(), k.cpu(), v.cpu(), layout.to("cpu"), bias.cpu())

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from types import ModuleType
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from pyg_textgraph.data.layout import TokenLayout
-from pyg_textgraph.ops import backend as dispatch
+from pyg_textgraph.ops.backend import implementation
 from pyg_textgraph.ops.graph_attention.blocked import graph_attention_blocked
 from pyg_textgraph.ops.graph_attention.reference import graph_attention_reference
 
 Backend = Literal["auto", "reference", "blocked", "triton"]
+_PORTABLE = {"reference": graph_attention_reference, "blocked": graph_attention_blocked}
 
 __all__ = ["Backend", "graph_attention", "graph_attention_blocked", "graph_attention_reference"]
 
@@ -65,30 +66,15 @@ def graph_attention(
     if torch.is_autocast_enabled(q.device.type):
         q, k, v = (x.to(torch.get_autocast_dtype(q.device.type)) for x in (q, k, v))  # as torch's own attention does
     _check(q, k, v, layout, bias, pairs, visible, window)
-    attention = _function(backend, q, bias)
-    return attention(q, k, v, layout, bias, pairs=pairs, visible=visible, scale=scale, softcap=softcap, window=window)
+    args = (q, k, v, layout, bias)
+    attention = implementation("graph_attention", backend, _PORTABLE, _kernels, args)
+    return attention(*args, pairs=pairs, visible=visible, scale=scale, softcap=softcap, window=window)
 
 
-def _function(backend: str, q: Tensor, bias: Tensor | None) -> Callable[..., Tensor]:
-    if backend == "auto":
-        backend = "blocked"
-        if q.is_cuda and dispatch.HAS_TRITON:
-            from pyg_textgraph.ops.graph_attention.triton import unsupported
+def _kernels() -> ModuleType:
+    from pyg_textgraph.ops.graph_attention import triton
 
-            backend = "triton" if unsupported(q, bias) is None else "blocked"
-    if backend == "reference":
-        return graph_attention_reference
-    if backend == "blocked":
-        return graph_attention_blocked
-    if backend != "triton":
-        expected = "one of 'auto', 'blocked', 'reference', 'triton'"
-        raise ValueError(f"graph_attention: 'backend' is {backend!r}, expected {expected}")
-    if not dispatch.HAS_TRITON:
-        way_out = "pip install 'pyg-textgraph[triton]', or use 'blocked'"
-        raise ModuleNotFoundError(f"graph_attention: backend 'triton' needs the package triton; {way_out}")
-    from pyg_textgraph.ops.graph_attention.triton import graph_attention_triton
-
-    return graph_attention_triton
+    return triton
 
 
 def _check(

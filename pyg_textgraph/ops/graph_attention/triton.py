@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
 from pyg_textgraph.data.layout import TokenLayout
@@ -11,12 +10,12 @@ from pyg_textgraph.ops.graph_attention.triton_launch import Options, backward_la
 from pyg_textgraph.ops.graph_attention.triton_listed_launch import listed_backward_launches, listed_forward_launch
 from pyg_textgraph.ops.graph_attention.triton_lists import ListPlan
 from pyg_textgraph.ops.graph_attention.triton_plan import TilePlan, tile_plan
+from pyg_textgraph.ops.triton_limits import unsupported_tensors
 
-DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 MAX_CHANNELS = 256
 
 
-def graph_attention_triton(
+def run(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -37,24 +36,17 @@ def graph_attention_triton(
         - **q** (T, H, D); **k**, **v** (T, H_kv, D), H a multiple of H_kv
         - **bias** (B, H, N, N), row = query's node, the diagonal is ignored; with **pairs** (2, P): (H, P)
         - **returns** (T, H, D)
-
-    Raises:
-        ValueError: If the kernels cannot do it: see :func:`unsupported`.
     """
-    if reason := unsupported(q, bias):
-        raise ValueError(f"graph_attention: backend 'triton' {reason}; use 'blocked'")
     scale = q.size(-1) ** -0.5 if scale is None else scale
     tokens = (layout.graph_ptr, layout.node, layout.position, layout.is_target, layout.num_nodes, layout.mode)
     out, _ = _attention(q, k, v, bias, visible, pairs, *tokens, scale, softcap, window)
     return out
 
 
-def unsupported(q: Tensor, bias: Tensor | None) -> str | None:
+def unsupported(q: Tensor, k: Tensor, v: Tensor, layout: TokenLayout, bias: Tensor | None = None) -> str | None:
     """Why the kernels cannot take these queries and this bias, or None."""
-    if not (q.is_cuda or triton.knobs.runtime.interpret):
-        return f"needs tensors on a CUDA device, 'q' is on {q.device}"
-    if q.dtype not in DTYPES:
-        return f"takes float16, bfloat16 and float32, 'q' is {q.dtype}"
+    if reason := unsupported_tensors({"q": q}, counted={}):
+        return reason
     if q.size(-1) > MAX_CHANNELS:
         return f"takes at most {MAX_CHANNELS} channels per head, 'q' has {q.size(-1)}"
     if bias is not None and (bias.numel() if bias.dim() == 2 else bias.size(-1) ** 2) >= 2**31:
