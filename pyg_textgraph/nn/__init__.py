@@ -11,7 +11,7 @@ from pyg_textgraph.nn.models.graph_machine import GraphMachineConfig, GraphMachi
 from pyg_textgraph.nn.models.graph_token_lm import GraphTokenConfig, GraphTokenLM, GraphTokenOutput
 from pyg_textgraph.nn.models.graphformers import GraphFormers, GraphFormersConfig, PooledTextEncoder, TextGraphEncoder
 from pyg_textgraph.nn.models.gtlm import GTLM, GTLMConfig, GTLMOutput
-from pyg_textgraph.nn.models.gtlm.base import TextGraphLM
+from pyg_textgraph.nn.models.text_graph_lm import TextGraphLM
 from pyg_textgraph.nn.sparse_edge_attention import SparseEdgeAttention
 from pyg_textgraph.nn.sparse_edge_referral import SparseEdgeReferral
 

@@ -12,7 +12,7 @@ from torch_geometric.data import Batch, Data
 from pyg_textgraph.data.graph_actions import Action, Stop, checked_graph
 from pyg_textgraph.data.text_attributed_data import TextAttributedData
 from pyg_textgraph.nn.models.gtlm import GTLM
-from pyg_textgraph.nn.models.gtlm.vocabulary import num_embeddings
+from pyg_textgraph.nn.models.text_graph_lm.vocabulary import num_embeddings
 from pyg_textgraph.transforms.tokenize_action import TokenizeAction
 
 

@@ -13,7 +13,7 @@ from torch_geometric.data import Batch, Data
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from pyg_textgraph.nn import GTLM
-from pyg_textgraph.nn.models.gtlm import storage
+from pyg_textgraph.nn.models.text_graph_lm import storage
 from pyg_textgraph.train.evaluate import answer_tokens
 
 IGNORED = -100  # what Hugging Face pads predictions and labels with

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch_geometric.data import Batch
 
 from pyg_textgraph.data import TokenLayout
-from pyg_textgraph.nn.models.gtlm.attention import PackedContext
+from pyg_textgraph.nn.models.text_graph_lm.attention import PackedContext
 from tests.nn.families import CONFIGS, tiny
 from tests.nn.gtlm_graphs import gtlm, single_node, text_graph
 

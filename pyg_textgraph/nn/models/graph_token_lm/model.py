@@ -17,8 +17,8 @@ from transformers.utils import ModelOutput
 from pyg_textgraph.data import TextAttributedData, TokenLayout
 from pyg_textgraph.nn.models.graph_token_lm.config import GraphTokenConfig
 from pyg_textgraph.nn.models.graph_token_lm.reconstruction import choose_masked, feature_loss, topology_loss
-from pyg_textgraph.nn.models.gtlm.attention import PackedContext
-from pyg_textgraph.nn.models.gtlm.base import TextGraphLM
+from pyg_textgraph.nn.models.text_graph_lm import TextGraphLM
+from pyg_textgraph.nn.models.text_graph_lm.attention import PackedContext
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

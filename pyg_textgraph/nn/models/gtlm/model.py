@@ -16,11 +16,11 @@ from transformers.utils import ModelOutput
 
 from pyg_textgraph.data import TextAttributedData, TokenLayout
 from pyg_textgraph.nn.bias import GraphBias, PairFeatures
-from pyg_textgraph.nn.models.gtlm.attention import AttentionContext, PackedContext
-from pyg_textgraph.nn.models.gtlm.base import TextGraphLM
 from pyg_textgraph.nn.models.gtlm.config import GTLMConfig
 from pyg_textgraph.nn.models.gtlm.node_attention import NodeAttentionContext
 from pyg_textgraph.nn.models.gtlm.visibility import visible_pairs
+from pyg_textgraph.nn.models.text_graph_lm import TextGraphLM
+from pyg_textgraph.nn.models.text_graph_lm.attention import AttentionContext, PackedContext
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from pyg_textgraph.nn.models.gtlm.attention import PackedContext
+from pyg_textgraph.nn.models.text_graph_lm.attention import PackedContext
 
 
 @dataclass

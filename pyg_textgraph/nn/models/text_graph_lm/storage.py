@@ -17,11 +17,11 @@ from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from pyg_textgraph.atomic import reading_folder, saving_folder
-from pyg_textgraph.nn.models.gtlm.vocabulary import num_embeddings
+from pyg_textgraph.nn.models.text_graph_lm.vocabulary import num_embeddings
 from pyg_textgraph.pretrained import gguf_options, load_tensors
 
 if TYPE_CHECKING:
-    from pyg_textgraph.nn.models.gtlm.base import TextGraphLM
+    from pyg_textgraph.nn.models.text_graph_lm import TextGraphLM
 
 T = TypeVar("T", bound="TextGraphLM")
 BASE, ADAPTER = "base", "adapter"

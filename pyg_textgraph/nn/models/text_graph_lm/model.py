@@ -18,10 +18,10 @@ from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
 from pyg_textgraph.data import TokenLayout, answer_ids
-from pyg_textgraph.nn.models.gtlm import storage
-from pyg_textgraph.nn.models.gtlm.attention import AttentionContext, PackedContext, install
-from pyg_textgraph.nn.models.gtlm.decoding import DecodeContext, append_new_tokens, branches
-from pyg_textgraph.nn.models.gtlm.vocabulary import add_tokens, num_embeddings
+from pyg_textgraph.nn.models.text_graph_lm import storage
+from pyg_textgraph.nn.models.text_graph_lm.attention import AttentionContext, PackedContext, install
+from pyg_textgraph.nn.models.text_graph_lm.decoding import DecodeContext, append_new_tokens, branches
+from pyg_textgraph.nn.models.text_graph_lm.vocabulary import add_tokens, num_embeddings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -11,7 +11,7 @@ from torch_geometric.data import Batch, Data
 
 from pyg_textgraph.data import append_to_target
 from pyg_textgraph.data.prompts import drop_answer
-from pyg_textgraph.nn.models.gtlm.attention import PackedContext
+from pyg_textgraph.nn.models.text_graph_lm.attention import PackedContext
 
 
 @dataclass
