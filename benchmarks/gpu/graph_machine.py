@@ -6,18 +6,15 @@ kernels, so it is also timed as a CUDA graph, and so is the dense one.
 
 from __future__ import annotations
 
-import argparse
-import os
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from benchmarks.common import Row, write_results
+from benchmarks.common import Row
 from benchmarks.gpu.run import Run, measured
+from benchmarks.gpu.script import main
 from benchmarks.graph_machine.run import BUDGET, EDGES, SHAPES, attention_case, layer_case, random_pointers, step
 from pyg_textgraph.data.sparse_edges import SparseEdges
 from pyg_textgraph.ops import mix, refer
@@ -82,7 +79,7 @@ def captured(functions: dict[str, Run]) -> dict[str, Run]:
     return {name: Captured(run) for name, run in functions.items()}
 
 
-def cases(n: int, device: str, dtype: torch.dtype) -> Iterator[tuple[str, Callable[[], dict[str, Run]]]]:
+def shapes(n: int, device: str, dtype: torch.dtype) -> Iterator[tuple[str, Callable[[], dict[str, Run]]]]:
     """Names as in ``benchmarks/graph_machine``; graphs last, as a capture that fails may take the process with it."""
     names = {}
     for d, (heads, groups, dim) in SHAPES.items():
@@ -108,25 +105,12 @@ def rows_of(case: str, functions: dict[str, Run], repeats: int) -> Iterator[Row]
                 yield row | {"ratio": value["ours"] / value[peer], "repeats": repeats}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dry", action="store_true", help="few tokens on the CPU: does everything start and end?")
-    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "build/gpu")))
-    args = parser.parse_args()
-    if not args.dry and not torch.cuda.is_available():
-        sys.exit("no GPU here; --dry runs few tokens on the CPU")
-    device, dtype, n = ("cpu", torch.float32, DRY) if args.dry else ("cuda", torch.bfloat16, TOKENS)
+def cases(dry: bool) -> Iterator[tuple[str, Callable[[], Iterator[Row]]]]:
+    n, device, dtype = (DRY, "cpu", torch.float32) if dry else (TOKENS, "cuda", torch.bfloat16)
     torch.manual_seed(0)
-    rows: list[Row] = []
-    for case, functions in cases(n, device, dtype):
-        print(case, flush=True)
-        for row in rows_of(case, functions(), 2 if args.dry else 20):
-            rows.append(row)
-            print(f"    {row['metric']:9} {row['value']:9.5f} {row['ratio']:6.2f}× {row['peer']}", flush=True)
-        # after every case: a run that is cut short keeps what it has
-        path = write_results("gpu", rows, sys.argv, label="graph_machine", folder=args.out)
-    print(path)
+    for case, functions in shapes(n, device, dtype):
+        yield case, lambda case=case, make=functions: rows_of(case, make(), 2 if dry else 20)  # type: ignore[misc]
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, "few tokens", cases, "graph_machine")

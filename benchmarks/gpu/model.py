@@ -6,12 +6,8 @@ logits only where tokens are supervised. Transforms are not counted; packing and
 
 from __future__ import annotations
 
-import argparse
-import os
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import torch
 from peft import LoraConfig, get_peft_model
@@ -19,8 +15,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from benchmarks.common import Row, write_results
+from benchmarks.common import Row
 from benchmarks.gpu.run import measured
+from benchmarks.gpu.script import main
 from benchmarks.step_cost.run import Case, step
 from pyg_textgraph.nn import GTLM
 from pyg_textgraph.nn.bias import BIASES
@@ -89,23 +86,11 @@ def rows_of(case: Case, functions: dict[str, Callable[[], None]], repeats: int) 
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dry", action="store_true", help="a tiny model on the CPU: does everything start and end?")
-    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "build/gpu")))
-    args = parser.parse_args()
-    if not args.dry and not torch.cuda.is_available():
-        sys.exit("no GPU here; --dry runs a tiny model on the CPU")
-    device, dtype = ("cpu", torch.float32) if args.dry else ("cuda", torch.bfloat16)
-    rows: list[Row] = []
-    for case in DRY if args.dry else CASES:
-        for row in rows_of(case, steps(case, TINY if args.dry else LLAMA_1B, device, dtype), 2 if args.dry else 10):
-            rows.append(row)
-            print(f"{row['case']:48} {row['metric']:24} {row['value']:9.4f} {row['ratio']:6.2f}×", flush=True)
-        # after every case: a run that is cut short keeps what it has
-        path = write_results("gpu", rows, sys.argv, label="model", folder=args.out)
-    print(path)
+def cases(dry: bool) -> Iterator[tuple[str, Callable[[], list[Row]]]]:
+    sizes, device, dtype = (TINY, "cpu", torch.float32) if dry else (LLAMA_1B, "cuda", torch.bfloat16)
+    for case in DRY if dry else CASES:
+        yield case.name, lambda case=case: rows_of(case, steps(case, sizes, device, dtype), 2 if dry else 10)  # type: ignore[misc]
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, "a tiny model", cases, "model")

@@ -1,11 +1,7 @@
 """Times graph attention on a GPU, forward and backward, against flash attention, SDPA with a bias and FlexAttention."""
 
-import argparse
-import os
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -14,7 +10,8 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.attention.run import k_hop, step, text_layout
-from benchmarks.common import Row, interleaved, write_results
+from benchmarks.common import Row, interleaved
+from benchmarks.gpu.script import main
 from pyg_textgraph.data import TokenLayout
 from pyg_textgraph.ops import graph_attention
 
@@ -139,32 +136,23 @@ def rows_of(case: str, functions: dict[str, Run], repeats: int) -> Iterator[Row]
                         yield row | {"peer_value": value[peer], "ratio": value[own] / value[peer], "repeats": repeats}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dry", action="store_true", help="one tiny shape on the CPU: does everything start and end?")
-    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "build/gpu")))
-    args = parser.parse_args()
-    device = "cpu" if args.dry else "cuda"
-    dtype = torch.float32 if args.dry else torch.bfloat16
-    rows: list[Row] = []
-    for hops, cases in ((None, DRY if args.dry else CASES), (2, DRY if args.dry else KHOP)):
-        for shape, (graphs, nodes, tokens) in ((shape, x) for shape, layouts in cases.items() for x in layouts):
+def cases(dry: bool) -> Iterator[tuple[str, Callable[[], Iterator[Row]]]]:
+    device, dtype = ("cpu", torch.float32) if dry else ("cuda", torch.bfloat16)
+    for hops, of_shape in ((None, DRY if dry else CASES), (2, DRY if dry else KHOP)):
+        for shape, (graphs, nodes, tokens) in ((shape, x) for shape, layouts in of_shape.items() for x in layouts):
             layout = text_layout(graphs, nodes, tokens).to(device)
-            case = "attention" if hops is None else f"khop k={hops}"
-            case += (
+            pairs = None if hops is None else k_hop(nodes, hops).to(device)
+            name = "attention" if hops is None else f"khop k={hops}"
+            name += (
                 f" graphs={graphs} nodes={nodes} tokens={layout.num_tokens} heads={shape[0]}/{shape[1]} d={shape[2]}"
             )
-            print(case, flush=True)
-            torch.compiler.reset()
-            pairs = None if hops is None else k_hop(nodes, hops).to(device)
-            functions = runs(layout, shape, dtype, pairs, compiled=not args.dry)
-            for row in rows_of(case, functions, 2 if args.dry else 20):
-                rows.append(row)
-                print(f"    {row['metric']:9} {row['value']:9.5f} {row['ratio']:6.2f}× {row['peer']}", flush=True)
-            # after every case: a run that is cut short keeps what it has
-            path = write_results("gpu", rows, sys.argv, folder=args.out)
-    print(path)
+
+            def measure(name=name, layout=layout, shape=shape, pairs=pairs) -> Iterator[Row]:  # type: ignore[no-untyped-def]
+                torch.compiler.reset()
+                return rows_of(name, runs(layout, shape, dtype, pairs, compiled=not dry), 2 if dry else 20)
+
+            yield name, measure
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, "one tiny shape", cases)

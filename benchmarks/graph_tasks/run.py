@@ -6,11 +6,9 @@ One configuration is one row. A run that was stopped goes on with --resume; --re
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
-import warnings
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ import torch
 from torch import nn
 from torch.utils.data import Subset
 
+from benchmarks.cli import interruptible, parse, resumable
 from benchmarks.common import Row, write_results
 from benchmarks.graph_tasks.config import Config, names
 from benchmarks.graph_tasks.evaluate import ended, longest_answer, most_frequent, teacher_forced_match, written
@@ -26,7 +25,7 @@ from benchmarks.graph_tasks.task import make_data, make_model, passes
 from benchmarks.tables import newest
 from pyg_textgraph.datasets import QuestionGraphs
 from pyg_textgraph.metrics import exact_match
-from pyg_textgraph.train import Interrupted, TrainConfig, Trainer, class_scores
+from pyg_textgraph.train import TrainConfig, Trainer, class_scores
 
 PEER = "GTLM, Llama-3.2-1B (published)"
 
@@ -116,30 +115,20 @@ def collect() -> list[Path]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = resumable(__doc__, Path("runs/graph_tasks"), "a tiny random model, a few steps")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--config", nargs="+", metavar="NAME", help=f"one or more of: {', '.join(names())}")
     what.add_argument("--collect", action="store_true", help="write the tables' result files from the rows'")
-    parser.add_argument("--resume", action="store_true", help="go on where an earlier run stopped")
-    parser.add_argument("--record", action="store_true", help="write each row's result beside this script")
-    parser.add_argument("--smoke", action="store_true", help="a tiny random model, a few steps: does it run?")
-    parser.add_argument("--folder", type=Path, default=Path("runs/graph_tasks"), help="where checkpoints go")
-    args = parser.parse_args()
+    args = parse(parser)
     if args.collect:
         print(*collect(), sep="\n")
         return
-    if args.smoke and args.record:
-        parser.error("--smoke measures nothing that could be recorded")
-    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")  # peft uses an old name of theirs
     for config in [Config.load(name) for name in args.config]:
         if args.smoke:
             config = replace(config, steps=2, graphs_per_step=2, accumulate=1, validations=1, rank=min(config.rank, 2))
         folder = args.folder / (f"{config.name}-smoke" if args.smoke else config.name)
-        try:
+        with interruptible():
             rows = run(config, folder, args.resume, args.smoke)
-        except Interrupted as stop:
-            print(f"\n{stop}. Go on with --resume.")
-            sys.exit(130)
         for row in rows:
             print(f"{row['case']:<50} {row['metric']:<32} {row['value']:.3f}")
         if args.record:

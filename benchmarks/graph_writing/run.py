@@ -5,11 +5,9 @@ See README.md. A run that was stopped goes on with --resume; --record writes the
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
-import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,6 +15,7 @@ import torch
 from torch.utils.data import Subset
 from tqdm import tqdm
 
+from benchmarks.cli import interruptible, parse, resumable
 from benchmarks.common import Row, write_results
 from benchmarks.graph_writing.task import (
     GRAMMARS,
@@ -32,7 +31,7 @@ from benchmarks.graph_writing.task import (
 from pyg_textgraph.data import TextAttributedData
 from pyg_textgraph.datasets import ActionSteps
 from pyg_textgraph.nn import GraphWriter
-from pyg_textgraph.train import Interrupted, TrainConfig, Trainer
+from pyg_textgraph.train import TrainConfig, Trainer
 
 LENGTH: dict[Task, int] = {"edge": 2, "node": 4}  # actions, the stop included
 STOP_EVERY = 4
@@ -111,31 +110,21 @@ def run(task: Task, method: Method, settings: Settings, folder: Path, resume: bo
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = resumable(__doc__, Path("runs/graph_writing"), "a tiny random model, two steps")
     parser.add_argument("--task", choices=list(LENGTH), default="edge", help="what is missing")
     parser.add_argument("--method", nargs="+", choices=METHODS, default=list(METHODS), help="who writes it")
     parser.add_argument("--steps", type=int, default=Settings.steps, help="optimizer steps of each method")
     parser.add_argument("--test-graphs", type=int, default=Settings.test_graphs)
     parser.add_argument("--seed", type=int, default=0, help="of data, order and dropout")
-    parser.add_argument("--resume", action="store_true", help="go on where an earlier run stopped")
-    parser.add_argument("--record", action="store_true", help="write the results beside this script")
-    parser.add_argument("--smoke", action="store_true", help="a tiny random model, two steps: does it run?")
-    parser.add_argument("--folder", type=Path, default=Path("runs/graph_writing"), help="where checkpoints go")
-    args = parser.parse_args()
-    if args.smoke and args.record:
-        parser.error("--smoke measures nothing that could be recorded")
-    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")  # peft uses an old name of theirs
+    args = parse(parser)
     settings = Settings(steps=args.steps, test_graphs=args.test_graphs, seed=args.seed)
     if args.smoke:
         settings = Settings(steps=2, batch_size=2, test_graphs=2, rank=2, seed=args.seed)
     rows: list[Row] = []
     for method in args.method:
         folder = args.folder / f"{args.task}-{method}{'-smoke' if args.smoke else ''}"
-        try:
+        with interruptible():
             rows += run(args.task, method, settings, folder, args.resume, args.smoke)
-        except Interrupted as stop:
-            print(f"\n{stop}. Go on with --resume.")
-            sys.exit(130)
     for row in rows:
         print(f"{row['case']:<34} {row['metric']:<26} {row['value']:.3f}")
     if args.record:

@@ -6,19 +6,18 @@ answer among 300. Every job can be interrupted and goes on with --resume; finish
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks.cli import interruptible, parse, resumable
 from benchmarks.common import Row
 from benchmarks.graphformers import jobs
 from benchmarks.graphformers.jobs import SMOKE, Job, LinkData, Settings
 from benchmarks.graphformers.results import record
 from pyg_textgraph.pretrained import MINILM, fetch
-from pyg_textgraph.train import Interrupted
 
 CASCADES = ("mean", "max", "attention", "gat")
 MAIN = [
@@ -63,16 +62,12 @@ def rows(results: dict[str, dict[str, Any]]) -> list[Row]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = resumable(__doc__, None, "a few links only")
     parser.add_argument("--dblp", type=Path, default=None, help="folder with the DBLP four-area graph")
     parser.add_argument("--only", nargs="*", default=None, help="names of jobs (see --plan); all by default")
     parser.add_argument("--plan", action="store_true", help="print the names of the jobs that are known by now")
-    parser.add_argument("--smoke", action="store_true", help="a few links only: does everything run?")
-    parser.add_argument("--resume", action="store_true", help="go on where an earlier run stopped")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 products, for all models alike")
-    parser.add_argument("--folder", type=Path, default=None, help="where checkpoints and results of jobs go")
-    parser.add_argument("--record", action="store_true", help="write the results beside this script")
-    args = parser.parse_args()
+    args = parse(parser)
     settings = SMOKE if args.smoke else Settings()
     folder = args.folder or Path("runs") / ("graphformers-smoke" if args.smoke else "graphformers")
     base, source = fetch(MINILM)
@@ -96,14 +91,11 @@ def main() -> None:
             metrics = "  ".join(f"{name} {value:.4f}" for name, value in told["metrics"].items())
             print(f"{job.name:<42} {metrics}  {told['seconds'] / 60:.1f} minutes")
 
-    try:
+    with interruptible():
         go(MAIN)
         if all(job.name in results for job in MAIN):
             go(more_jobs(results))
         go(VARIANTS)
-    except Interrupted as stop:
-        print(f"\n{stop}. Go on with --resume.")
-        sys.exit(130)
     if args.record:
         print(record(rows(results), sys.argv))
 

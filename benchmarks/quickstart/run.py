@@ -6,22 +6,21 @@ on the same others. The text-only model is the same language model with the same
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
-import warnings
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks.cli import interruptible, parse, resumable
 from benchmarks.common import write_results
 from benchmarks.node_jobs import Job, Method, Settings, some_nodes
 from pyg_textgraph.datasets import WordNetVerbs
 from pyg_textgraph.nn import GTLM
 from pyg_textgraph.pretrained import SMOLLM2, fetch
-from pyg_textgraph.train import Interrupted, majority, neighbour_vote
+from pyg_textgraph.train import majority, neighbour_vote
 
 QUICK = Settings("Which class is this verb?")
 FULL = replace(QUICK, train_nodes=4000, validation_nodes=400, test_nodes=2000, epochs=2, validations=16)
@@ -59,17 +58,12 @@ def table(rows: list[tuple[str, float]], test_nodes: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = resumable(__doc__, None, "a few verbs only")
     parser.add_argument("--full", action="store_true", help="4,000 verbs, two epochs: hours on a laptop")
-    parser.add_argument("--smoke", action="store_true", help="a few verbs only: does everything run?")
-    parser.add_argument("--resume", action="store_true", help="go on where an earlier run stopped")
-    parser.add_argument("--folder", type=Path, default=None, help="where checkpoints, figure and model go")
-    parser.add_argument("--record", action="store_true", help="write the result beside this script")
-    args = parser.parse_args()
+    args = parse(parser)
     settings, size = (FULL, "full") if args.full else (SMOKE, "smoke") if args.smoke else (QUICK, "quick")
     folder = args.folder or Path("runs") / f"quickstart-{size}"
     begin = time.perf_counter()
-    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")  # peft uses an old name of theirs
 
     base, source = fetch(SMOLLM2)
     print(f"language model: SmolLM2-135M-Instruct, from {source}")
@@ -83,11 +77,8 @@ def main() -> None:
     methods: tuple[Method, ...] = ("text only", "gtlm")
     for name in methods:
         job = Job(name, name, data, settings, folder, base)
-        try:
+        with interruptible():
             results[name] = job.run(args.resume)
-        except Interrupted as stop:
-            print(f"\n{stop}. Go on with --resume.")
-            sys.exit(130)
         rows.append((name, results[name]["accuracy"]))
     print(table(rows, test.numel()))
     plot(results, folder / "curves.png")

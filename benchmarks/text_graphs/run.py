@@ -6,10 +6,8 @@ newest file of each row that of the table.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +15,7 @@ from pathlib import Path
 import torch
 from transformers import BertConfig, BertModel, ByT5Tokenizer
 
+from benchmarks.cli import interruptible, parse, resumable
 from benchmarks.common import Row, write_results
 from benchmarks.node_jobs import tiny_language_model
 from benchmarks.tables import newest
@@ -24,7 +23,7 @@ from benchmarks.text_graphs.rows import METHODS, SETTINGS, SMOKE, Models, Rows, 
 from pyg_textgraph.data import TextAttributedData
 from pyg_textgraph.metrics import mcnemar
 from pyg_textgraph.pretrained import SMOLLM2, fetch
-from pyg_textgraph.train import GNNConfig, Interrupted
+from pyg_textgraph.train import GNNConfig
 
 QUESTION = "text_graphs"
 SHOWN = ("case", "metric", "value", "std", "seeds", "macro_f1", "raw_accuracy", "trained", "mcnemar_p")
@@ -78,18 +77,12 @@ def collect(folder: Path | None = None) -> list[Path]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = resumable(__doc__, None, "tiny random models, a few nodes")
     parser.add_argument("--dblp", type=Path, default=None, help="folder with the DBLP four-area graph; without: verbs")
     parser.add_argument("--only", nargs="+", metavar="NAME", default=None, help="names of jobs (see --plan)")
     parser.add_argument("--plan", action="store_true", help="print the names of the jobs")
-    parser.add_argument("--resume", action="store_true", help="go on where an earlier run stopped")
-    parser.add_argument("--record", action="store_true", help="write the results beside this script")
-    parser.add_argument("--smoke", action="store_true", help="tiny random models, a few nodes: does everything run?")
     parser.add_argument("--threads", type=int, default=None, help="of torch")
-    parser.add_argument("--folder", type=Path, default=None, help="where checkpoints go")
-    args = parser.parse_args(argv)
-    if args.smoke and args.record:
-        parser.error("--smoke measures nothing that could be recorded")
+    args = parse(parser, argv)
     graphs = [graph for graph in SETTINGS if graph != "dblp" or args.dblp is not None]
     chosen = args.only or names(graphs)
     if unknown := set(chosen) - set(names()):
@@ -99,7 +92,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     if args.threads is not None:
         torch.set_num_threads(args.threads)
-    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")  # peft uses an old name of theirs
     folder = args.folder or Path("runs") / (f"{QUESTION}-smoke" if args.smoke else QUESTION)
     base, source = ("", "random") if args.smoke else fetch(SMOLLM2)
     models = tiny_models(folder) if args.smoke else Models(base)
@@ -112,11 +104,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             if args.smoke:
                 data, settings = few_nodes(data), replace(settings, **SMOKE)
             made[graph] = Rows(graph, data, settings, models, folder)
-        try:
+        with interruptible():
             row = made[graph].run(method, args.resume) | {"weights": source}
-        except Interrupted as stop:
-            print(f"\n{stop}. Go on with --resume.")
-            sys.exit(130)
         print(f"{name:<30} {row['value']:.3f}  {row['minutes_of_last_start']:.1f} minutes", flush=True)
         if args.record:
             print(write_results(QUESTION, [row], sys.argv, label(name)))
