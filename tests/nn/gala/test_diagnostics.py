@@ -74,8 +74,10 @@ def test_edge_stretch() -> None:
 
 @pytest.mark.parametrize("family", CONFIGS)
 def test_ranks_in_every_family(family: str) -> None:
-    prompt = prompt_of(STAR, 5)
-    rank = token_rank(tiny(family), prompt)
+    prompt, model = prompt_of(STAR, 5), tiny(family)
+    before = model(input_ids=prompt.input_ids[None]).logits
+    rank = token_rank(model, prompt)
+    assert torch.equal(model(input_ids=prompt.input_ids[None]).logits, before)  # stopping half-way leaves nothing
     assert int(rank.min()) == 0
     assert int(rank.max()) < len(prompt)
     assert average_neighbor_rank(rank, prompt) == pytest.approx(float(node_rank(rank, prompt)[1:4].mean()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -12,6 +13,10 @@ from pyg_textgraph.data.linearization import GraphPrompt
 from pyg_textgraph.nn.gala.calibration import causal_scores
 from pyg_textgraph.nn.gala.hook import inverse_distance
 from pyg_textgraph.nn.gala.interception import AttentionCall, attention_layers, intercept
+
+
+class _Enough(Exception):
+    """Ends a forward pass whose later layers nobody needs."""
 
 
 @torch.no_grad()
@@ -35,7 +40,7 @@ def attention_scores(
 
     def record(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         scores.append(causal_scores(call, rows))
-        return call.own()
+        raise _Enough
 
     def without_positions(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         cos, sin = kwargs["position_embeddings"]
@@ -43,7 +48,7 @@ def attention_scores(
 
     handle = None if rotary else module.register_forward_pre_hook(without_positions, with_kwargs=True)
     try:
-        with intercept([module], record):
+        with suppress(_Enough), intercept([module], record):
             model(input_ids=prompt.input_ids[None].to(model.device), use_cache=False, logits_to_keep=1)
     finally:
         if handle is not None:
