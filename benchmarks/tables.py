@@ -28,6 +28,9 @@ EXTRA = (
     "told_apart",
     "mcnemar_p",
     "raw_accuracy",
+    "raw_peer",
+    "raw_mcnemar_p",
+    "named_accuracy",
     "strength",
 )
 

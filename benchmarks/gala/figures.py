@@ -1,11 +1,10 @@
-"""Draws the figures of README.md from the newest result file.
+"""Draws the figures of README.md from the newest result files.
 
 python -m benchmarks.gala.figures
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -13,6 +12,7 @@ import torch
 from matplotlib.axes import Axes
 
 from benchmarks.common import Row
+from benchmarks.tables import newest
 from pyg_textgraph.viz import gala as viz
 
 HERE = Path(__file__).parent
@@ -48,18 +48,18 @@ def ranks(axes: list[Axes], rows: list[Row]) -> None:
 
 
 def accuracy(axes: list[Axes], rows: list[Row]) -> None:
-    points = {row["case"].rpartition(" ")[2]: (row["seconds_per_question"], row["value"])
-              for row in rows if row["metric"] == "accuracy" and row["seconds_per_question"]
-              and row["case"].startswith("semi-synthetic cora")}  # fmt: skip
+    cases = {row["case"].removeprefix("semi-synthetic cora fanout=20,20 "): row for row in rows}
+    points = {name: (row["seconds_per_question"], row["value"])
+              for name, row in cases.items() if " " not in name and row.get("seconds_per_question")}  # fmt: skip
     if points:
         viz.plot_accuracy_against_time(points, ax=axes[0])
 
 
 def main() -> None:
-    newest = sorted((HERE / "results").glob("*.json"))[-1]
-    rows = json.loads(newest.read_text())["rows"]
     (HERE / "figures").mkdir(exist_ok=True)
     for draw, panels in ((retention, 3), (gaps, 3), (ranks, 2), (accuracy, 1)):
+        found = newest("gala", "" if draw is accuracy else draw.__name__)
+        rows = found["rows"] if found else []
         figure, axes = plt.subplots(1, panels, figsize=(4.2 * panels, 3.4), squeeze=False, layout="constrained")
         draw(list(axes[0]), rows)
         if any(ax.has_data() for ax in axes[0]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -23,6 +23,7 @@ from pyg_textgraph.nn.gala import (
     entropy_strengths,
     gradient_strengths,
     named_option,
+    option_ids,
     option_scores,
     tune_strength,
 )
@@ -41,6 +42,7 @@ class Outcome:
     strength: float | None = None
     validation: dict[float, float] | None = None
     calibration_seconds: float | None = None
+    named: Answers | None = None  # what chains of thought name themselves
 
 
 def correct(questions: Sequence[Question], answers: Answers) -> Tensor:
@@ -118,16 +120,27 @@ class Methods:
         return outcome
 
     def reasoning(self, new_tokens: int) -> Outcome:
-        answers: Answers = []
+        """Labels are scored as for all methods, but after what the model has thought up."""
+        chains: list[GraphPrompt] = []
+        named: Answers = []
         start = time.perf_counter()
         for question in tqdm(self.test[: self.reasoned], "reasoning", leave=False):
-            ids = self.questions.prompt(question, "bfs", steps=True).input_ids[None].to(self.model.device)
+            prompt = self.questions.prompt(question, "bfs", steps=True)
+            ids = prompt.input_ids[None].to(self.model.device)
             out = self.model.generate(
                 input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=new_tokens, do_sample=False
             )
             text = self.tokenizer.decode(out[0, ids.size(1) :], skip_special_tokens=True)
-            answers.append(named_option(text.rpartition("Answer:")[2], self.questions.options))
-        return Outcome(answers, (time.perf_counter() - start) / max(1, len(answers)))
+            thought, told, answer = text.partition("Answer:")
+            named.append(named_option(answer, self.questions.options) if told else None)
+            more = self.tokenizer(f"{thought.rstrip()}\nAnswer:", add_special_tokens=False)["input_ids"]
+            input_ids = torch.cat([prompt.input_ids, torch.tensor(more)])
+            node = torch.cat([prompt.node, prompt.node.new_full((len(more),), -1)])
+            chains.append(replace(prompt, input_ids=input_ids, node=node))
+        answers = option_ids(self.tokenizer, self.questions.options, " ")
+        scores = option_scores(self.model, chains, answers, progress="scoring")
+        seconds = (time.perf_counter() - start) / len(chains)
+        return Outcome(centered(scores).argmax(-1).tolist(), seconds, scores.argmax(-1).tolist(), named=named)
 
     @cached_property
     def tuned(self) -> PreTrainedModel:

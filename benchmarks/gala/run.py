@@ -78,8 +78,12 @@ def accuracy_row(methods: Methods, outcome: Outcome, baseline: Outcome, case: st
         "peer": "breadth-first order without GaLA", "peer_value": float(plain.float().mean()),
         "mcnemar_p": mcnemar(right, plain), "questions": count, "seconds_per_question": outcome.seconds,
     }  # fmt: skip
-    if outcome.raw is not None:
-        row["raw_accuracy"] = float(correct(methods.test, outcome.raw).float().mean())
+    for name, answers in (("raw_accuracy", outcome.raw), ("named_accuracy", outcome.named)):
+        if answers is not None:
+            row[name] = float(correct(methods.test[:count], answers).float().mean())
+    if outcome.raw is not None and baseline.raw is not None:
+        raw, plain_raw = (correct(methods.test[:count], x[:count]) for x in (outcome.raw, baseline.raw))
+        row |= {"raw_peer": float(plain_raw.float().mean()), "raw_mcnemar_p": mcnemar(raw, plain_raw)}
     if outcome.strength is not None:
         row |= {"strength": outcome.strength, "calibration_seconds": outcome.calibration_seconds}
         row["validation"] = {str(strength): value for strength, value in (outcome.validation or {}).items()}
@@ -101,6 +105,17 @@ def make_methods(args: argparse.Namespace, model_name: str, tokenizer: PreTraine
         partial(load_model, model_name, args.dtype, args.device), tokenizer, questions, test, validation, train,
         args.reasoned,
     )  # fmt: skip
+
+
+def collect(runs: Path) -> None:
+    """One result file each for what fills a figure, and one for the rest."""
+    files: dict[str, list[Row]] = {}
+    for path in sorted(runs.glob("*.rows.json")):
+        question = re.split("[-.]", path.name)[0]
+        label = question if question in ("ranks", "gaps", "retention") else ""
+        files.setdefault(label, []).extend(json.loads(path.read_text()))
+    for label, rows in files.items():
+        print(write_results("gala", rows, sys.argv, label))
 
 
 def main() -> None:
@@ -128,8 +143,7 @@ def main() -> None:
     if args.question != "collect":
         keep_rows(args)
         return
-    rows = [row for path in sorted(args.runs.glob("*.rows.json")) for row in json.loads(path.read_text())]
-    write_results("gala", rows, sys.argv)
+    collect(args.runs)
 
 
 def keep_rows(args: argparse.Namespace) -> None:

@@ -14,6 +14,7 @@ from pyg_textgraph.viz.panel import MARKERS, panel
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+from matplotlib.ticker import ScalarFormatter
 
 
 def plot_retention(base: float, dim: int = 64, longest: float = 1e5, ax: Axes | None = None) -> Figure:
@@ -57,6 +58,7 @@ def plot_rank_by_distance(ranks: Mapping[str, Mapping[int, Sequence[float]]], ax
         error = [float(row.std(correction=0) / row.numel() ** 0.5) for row in rows]
         mean = [float(row.mean()) for row in rows]
         ax.errorbar(hops, mean, yerr=error, marker=MARKERS[i % len(MARKERS)], capsize=3, label=name)
+    ax.set_xticks(sorted({hop for by_hop in ranks.values() for hop in by_hop}))
     ax.set(xlabel="hops from the ego", ylabel="mean token rank (0 is best)", title="rank against distance")
     ax.legend()
     return figure
@@ -68,7 +70,7 @@ def plot_rank_change(changes: Mapping[str, Sequence[float]], ax: Axes | None = N
     ax.boxplot(list(changes.values()), showmeans=True)
     ax.set_xticks(range(1, len(changes) + 1), list(changes))
     ax.axhline(0, color="0.7", linewidth=0.8)
-    ax.set(xlabel="answers", ylabel="change of average neighbour rank (tokens)", title="by fine-tuning")
+    ax.set(xlabel="answers", ylabel="change of average neighbour rank (tokens)", title="change by fine-tuning")
     return figure
 
 
@@ -77,12 +79,14 @@ def plot_accuracy_against_time(methods: Mapping[str, tuple[float, float]], ax: A
     figure, ax = panel(ax)
     for i, (name, (seconds, accuracy)) in enumerate(methods.items()):
         ax.scatter(
-            seconds, accuracy, marker=MARKERS[i % len(MARKERS)], facecolors="none", edgecolors=f"C{i % 10}", label=name
+            seconds, accuracy, marker=MARKERS[i % len(MARKERS)], facecolors="none", edgecolors=f"C{i % 9}", label=name
         )
     times = [seconds for seconds, _ in methods.values()]
     ax.set(xlabel="seconds per answer", ylabel="accuracy", title="accuracy against time")
     if max(times) > 3 * min(times):
         ax.set_xscale("log")
+        ax.xaxis.set_minor_formatter(ScalarFormatter())
+        ax.tick_params(which="minor", labelsize=7)
     ax.legend(fontsize=6)
     return figure
 
