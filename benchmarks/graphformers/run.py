@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 import torch
@@ -58,6 +59,21 @@ def rows(results: dict[str, dict[str, Any]]) -> list[Row]:
         for metric, value in told["metrics"].items():
             against = {} if peer is None else {"peer": f"best cascade: {peer}", "peer_value": peers[peer][metric]}
             out.append({"case": name, "metric": metric, "value": value, **against, **about})
+    return out + over_seeds(results)
+
+
+def over_seeds(results: dict[str, dict[str, Any]]) -> list[Row]:
+    """Means of what was trained with several seeds."""
+    groups: dict[str, list[dict[str, float]]] = {}
+    for name, told in results.items():
+        groups.setdefault(name.partition(" seed=")[0], []).append(told["metrics"])
+    out: list[Row] = []
+    for name, metrics in groups.items():
+        if len(metrics) > 1:
+            for metric in metrics[0]:
+                values = [found[metric] for found in metrics]
+                row: Row = {"case": f"{name}, mean of {len(values)} seeds", "metric": metric, "value": mean(values)}
+                out.append(row | {"std": stdev(values), "seeds": len(values)})
     return out
 
 
