@@ -79,6 +79,9 @@ def option_scores(
 def centered(scores: Tensor, reference: Tensor | None = None) -> Tensor:
     """Scores less each option's mean over unlabelled prompts, which takes away what a model says to any prompt.
 
+    Where options are not equally common this also takes away what a good model knows of it: with a few labelled prompts
+    at hand, see whether it helps.
+
     Args:
         scores: From :func:`option_scores`.
         reference: Scores of the unlabelled prompts; **scores** themselves by default.
