@@ -152,6 +152,10 @@ def test_crowded_pairs_take_the_dense_kernels(monkeypatch: pytest.MonkeyPatch, m
         pairs = list_pairs(layout, random_visible(layout, share))
         assert_matches_reference(layout, heads=2, kv_heads=1, pairs=pairs, window=7)
     assert called == ["forward_launch", "listed_forward_launch"]
+    # a dense bias of many small graphs beside a larger one would be mostly padding
+    layout = make_layout([[3] * 8, *[[1]] * 9], mode, None)  # type: ignore[arg-type]
+    assert_matches_reference(layout, heads=2, kv_heads=1, pairs=list_pairs(layout, random_visible(layout, 1.0)))
+    assert called[2:] == ["listed_forward_launch"]
 
 
 def test_no_tokens() -> None:

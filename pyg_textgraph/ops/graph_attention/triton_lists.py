@@ -12,6 +12,7 @@ from pyg_textgraph.ops.graph_attention.plan import Segments, ragged, segments
 from pyg_textgraph.ops.graph_attention.reference import place_of, spread_pairs
 
 CROWDED = 0.5  # a gathered score costs about as much as two of a tile of consecutive tokens
+MAX_SPREAD = 4  # a dense bias is at most so many times larger: it is padded to the largest graph
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class ListPlan:
         self.num_pairs = pairs.size(1)
         self.size = layout.num_graphs, int(layout.num_nodes.max()) if layout.num_graphs else 0
         every = int(layout.graph_ptr.diff().square().sum()) / (2 if layout.mode == "causal" else 1)
-        self.crowded = int((self.nodes.count * self.nodes.num_keys).sum()) > CROWDED * every
+        dense = self.size[0] * self.size[1] ** 2 <= MAX_SPREAD * self.num_pairs
+        self.crowded = dense and int((self.nodes.count * self.nodes.num_keys).sum()) > CROWDED * every
         graph = torch.repeat_interleave(layout.num_nodes)  # the graph of every node, then that of its tokens of no node
         self.graph = torch.cat([graph, torch.arange(layout.num_graphs, device=graph.device)])  # [M]
         self.token = self.nodes.token.int()
