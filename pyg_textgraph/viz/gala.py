@@ -14,7 +14,6 @@ from pyg_textgraph.viz.panel import MARKERS, panel
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-from matplotlib.ticker import ScalarFormatter
 
 
 def plot_retention(base: float, dim: int = 64, longest: float = 1e5, ax: Axes | None = None) -> Figure:
@@ -84,6 +83,8 @@ def plot_accuracy_against_time(methods: Mapping[str, tuple[float, float]], ax: A
     times = [seconds for seconds, _ in methods.values()]
     ax.set(xlabel="seconds per answer", ylabel="accuracy", title="accuracy against time")
     if max(times) > 3 * min(times):
+        from matplotlib.ticker import ScalarFormatter
+
         ax.set_xscale("log")
         ax.xaxis.set_minor_formatter(ScalarFormatter())
         ax.tick_params(which="minor", labelsize=7)
