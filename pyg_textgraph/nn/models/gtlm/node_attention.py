@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from pyg_textgraph.nn.models.text_graph_lm.attention import PackedContext
+from pyg_textgraph.nn.models.text_graph_lm.attention import PackedContext, Scoring
 
 
 @dataclass
@@ -20,33 +20,21 @@ class NodeAttentionContext:
     packed: PackedContext
     kept: dict[int, Tensor] = field(default_factory=dict)
 
-    def attend(
-        self,
-        layer: int,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        scale: float | None,
-        softcap: float | None,
-        window: int | None,
-    ) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         layout = self.packed.layout
         last, node = layout.last, layout.node
         key = k[0].repeat_interleave(q.size(1) // k.size(1), dim=0).float()  # [H, T, D]
-        score = torch.einsum("hbd,htd->bht", q[0][:, last].float(), key)
-        score = score * (q.size(-1) ** -0.5 if scale is None else scale)
-        if softcap is not None:
-            score = softcap * torch.tanh(score / softcap)
+        score = scoring(torch.einsum("hbd,htd->bht", q[0][:, last].float(), key), q.size(-1))
         own = node == node[last][:, None]  # [B, T]; other graphs are hidden below
         rows = self.packed.rows_of(node[last], layer)
         if rows is not None:
             spread = rows.gather(2, node.expand(*rows.shape[:2], -1))  # [B, H, T]
             score = score + spread.masked_fill(own[:, None], 0)
-        sees = layout.visible(window=window)[last]  # [B, T]
+        sees = layout.visible(window=scoring.window)[last]  # [B, T]
         hops = self.packed.seen_by(node[last])
         if hops is not None:
             sees = sees & (own | hops.gather(1, node.expand(len(last), -1)))
         weight = score.masked_fill(~sees[:, None], -torch.inf).softmax(-1)
         out = weight.new_zeros(*weight.shape[:2], int(layout.num_nodes.max()))
         self.kept[layer] = out.scatter_add_(2, node.expand_as(weight), weight)
-        return self.packed.attend(layer, q, k, v, scale, softcap, window)
+        return self.packed.attend(layer, q, k, v, scoring)

@@ -16,19 +16,24 @@ from pyg_textgraph.ops.graph_attention import Backend, graph_attention
 IMPLEMENTATION = "text_graph"
 
 
+@dataclass(frozen=True)
+class Scoring:
+    """What a layer makes of products of queries and keys, and how far its tokens see."""
+
+    scale: float | None
+    softcap: float | None
+    window: int | None
+
+    def __call__(self, product: Tensor, channels: int) -> Tensor:
+        """Scores before the bias; ``channels`` are those of a head."""
+        score = product * (channels**-0.5 if self.scale is None else self.scale)
+        return score if self.softcap is None else self.softcap * torch.tanh(score / self.softcap)
+
+
 class AttentionContext(Protocol):
     """What a forward pass tells every attention layer."""
 
-    def attend(
-        self,
-        layer: int,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        scale: float | None,
-        softcap: float | None,
-        window: int | None,
-    ) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         """Shapes: **q** (B, H, T, D); **k**, **v** (B, H_kv, T, D); **returns** (B, T, H, D)."""
         ...
 
@@ -55,7 +60,7 @@ def attention_function(
     if kwargs.get("s_aux") is not None:
         raise ValueError(f"{type(module).__name__} has attention sinks, which graph attention does not support")
     layer: int = module.layer_idx  # type: ignore[assignment]
-    return text_graph.attend(layer, query, key, value, scaling, softcap, sliding_window), None
+    return text_graph.attend(layer, query, key, value, Scoring(scaling, softcap, sliding_window)), None
 
 
 AttentionInterface.register(IMPLEMENTATION, attention_function)
@@ -72,23 +77,14 @@ class PackedContext:
     backend: Backend = "auto"
     kept: dict[int, tuple[Tensor, Tensor]] | None = None
 
-    def attend(
-        self,
-        layer: int,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        scale: float | None,
-        softcap: float | None,
-        window: int | None,
-    ) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         if self.kept is not None:
             self.kept[layer] = (k[0], v[0])
         q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))  # [T, H, D]
         bias = self.graph_bias(layer, self.inputs)
         out = graph_attention(
             q, k, v, self.layout, bias,
-            pairs=self.pairs, scale=scale, softcap=softcap, window=window, backend=self.backend,
+            pairs=self.pairs, scale=scoring.scale, softcap=scoring.softcap, window=scoring.window, backend=self.backend,
         )  # fmt: skip
         return out[None]
 
@@ -127,16 +123,7 @@ class Probe:
     layers: list[int] = field(default_factory=list)
     num_heads: set[int] = field(default_factory=set)
 
-    def attend(
-        self,
-        layer: int,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        scale: float | None,
-        softcap: float | None,
-        window: int | None,
-    ) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         if k.shape != v.shape or k.size(-1) != q.size(-1):
             raise ValueError(f"queries, keys and values of {q.shape[-1]}, {k.shape[-1]} and {v.shape[-1]} dimensions")
         self.layers.append(layer)

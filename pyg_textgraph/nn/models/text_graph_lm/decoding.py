@@ -11,7 +11,7 @@ from torch_geometric.data import Batch, Data
 
 from pyg_textgraph.data import append_to_target
 from pyg_textgraph.data.prompts import drop_answer
-from pyg_textgraph.nn.models.text_graph_lm.attention import PackedContext
+from pyg_textgraph.nn.models.text_graph_lm.attention import PackedContext, Scoring
 
 
 @dataclass
@@ -66,16 +66,7 @@ class DecodeContext:
         """Of all new tokens so far, (B, S + L)."""
         return self.position if self.earlier_position is None else torch.cat([self.earlier_position, self.position], 1)
 
-    def attend(
-        self,
-        layer: int,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        scale: float | None,
-        softcap: float | None,
-        window: int | None,
-    ) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         if layer in self.earlier:
             k, v = (torch.cat(pair, 2) for pair in zip(self.earlier[layer], (k, v), strict=True))
         if self.keep:
@@ -84,9 +75,7 @@ class DecodeContext:
         past_k, past_v = self._prefix(layer)
         k, v = torch.cat([past_k, k], 2), torch.cat([past_v, v], 2)  # [B, H_kv, P + S, D]
         grouped = q.reshape(b, k.size(1), -1, d)  # [B, H_kv, H/H_kv · L, D]: heads of a group share keys
-        score = (grouped @ k.transpose(2, 3)).float().view(b, h, new, -1) * (d**-0.5 if scale is None else scale)
-        if softcap is not None:
-            score = softcap * torch.tanh(score / softcap)
+        score = scoring((grouped @ k.transpose(2, 3)).float().view(b, h, new, -1), d)
         past = past_k.size(2)
         if layer not in self._rows:  # the same at every step
             self._rows[layer] = self.prefix.rows_of(self.target, layer)
@@ -94,7 +83,7 @@ class DecodeContext:
         if rows is not None:
             row = rows.gather(2, self.key_node[:, None].expand(-1, h, -1))  # [B, H, P]
             score[..., :past] += row.masked_fill(self.in_target[:, None], 0)[:, :, None]
-        score = score.masked_fill(~self._visible(window)[:, None], -torch.inf)
+        score = score.masked_fill(~self._visible(scoring.window)[:, None], -torch.inf)
         weight = score.softmax(-1).to(v.dtype).view(*grouped.shape[:3], -1)
         return (weight @ v).view(b, h, new, d).transpose(1, 2)
 
