@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.common import Row, write_results
+from benchmarks.tables import newest
 
 HERE = Path(__file__).parent
 
 
 def latest() -> list[Row]:
     """The rows of the newest result file, none if there is no file yet."""
-    files = sorted((HERE / "results").glob("*.json"))
-    found: list[Row] = json.loads(files[-1].read_text())["rows"] if files else []
-    return found
+    found = newest("graphformers")
+    return found["rows"] if found else []
 
 
 def record(rows: list[Row], argv: Sequence[str]) -> Path:

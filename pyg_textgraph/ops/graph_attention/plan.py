@@ -50,7 +50,7 @@ def hidden_by(layout: TokenLayout, window: int | None) -> Hidden:
 
 def dense_plan(layout: TokenLayout, place: Tensor | None, listed: bool, window: int | None, heads: int) -> DensePlan:
     """Blocks of consecutive queries, each with the run of keys that its graph and mode leave."""
-    hidden, size = hidden_by(layout, window), _most_nodes(layout)
+    hidden, size = hidden_by(layout, window), most_nodes(layout)
     node = torch.where(layout.node < 0, size, layout.node)
     pieces: list[Piece] = []
     ptr = layout.graph_ptr.tolist()
@@ -72,8 +72,14 @@ def dense_plan(layout: TokenLayout, place: Tensor | None, listed: bool, window: 
     return DensePlan(pieces, layout.num_graphs, size, blind, place if listed else None)
 
 
-def _most_nodes(layout: TokenLayout) -> int:
+def most_nodes(layout: TokenLayout) -> int:
+    """Nodes of the largest graph."""
     return int(layout.num_nodes.max()) if layout.num_graphs else 0
+
+
+def token_pairs(layout: TokenLayout) -> float:
+    """How many pairs of tokens meet where all nodes of a graph see each other, about."""
+    return int(layout.graph_ptr.diff().square().sum()) / (2 if layout.mode == "causal" else 1)
 
 
 def _cuts(start: int, stop: int, most: int) -> list[tuple[int, int]]:
@@ -164,7 +170,7 @@ def listed_plan(
             key_ = _padded(key, key_start[tile], num_keys[tile], keys, num_tokens)
             column_ = _padded(column, key_start[tile], num_keys[tile], keys, num_pairs + 1)
             pieces.append(Tiles(row, key_, column_, bool(masked[tile[0]]), hidden))
-    return ListedPlan(pieces, layout.num_graphs, _most_nodes(layout), num_pairs, None if listed else place)
+    return ListedPlan(pieces, layout.num_graphs, most_nodes(layout), num_pairs, None if listed else place)
 
 
 def ragged(count: Tensor) -> tuple[Tensor, Tensor]:
@@ -210,7 +216,6 @@ def _make_plan(
     else:
         return dense_plan(layout, None, listed, window, heads)
     nodes = segments(layout, place)
-    every = int(layout.graph_ptr.diff().square().sum()) / (2 if layout.mode == "causal" else 1)
-    if int(((nodes.count + GATHER) * nodes.num_keys).sum()) <= every:
+    if int(((nodes.count + GATHER) * nodes.num_keys).sum()) <= token_pairs(layout):
         return listed_plan(layout, nodes, place, listed, window, heads)
     return dense_plan(layout, place, listed, window, heads)

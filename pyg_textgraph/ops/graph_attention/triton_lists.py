@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pyg_textgraph.data.layout import TokenLayout
-from pyg_textgraph.ops.graph_attention.plan import Segments, ragged, segments
+from pyg_textgraph.ops.graph_attention.plan import Segments, most_nodes, ragged, segments, token_pairs
 from pyg_textgraph.ops.graph_attention.reference import place_of, spread_pairs
 
 CROWDED = 0.5  # a gathered score costs about as much as two of a tile of consecutive tokens
@@ -45,10 +45,9 @@ class ListPlan:
         self.place = place_of(pairs, layout.num_nodes)
         self.nodes = segments(layout, self.place)
         self.num_pairs = pairs.size(1)
-        self.size = layout.num_graphs, int(layout.num_nodes.max()) if layout.num_graphs else 0
-        every = int(layout.graph_ptr.diff().square().sum()) / (2 if layout.mode == "causal" else 1)
+        self.size = layout.num_graphs, most_nodes(layout)
         dense = self.size[0] * self.size[1] ** 2 <= MAX_SPREAD * self.num_pairs
-        self.crowded = dense and int((self.nodes.count * self.nodes.num_keys).sum()) > CROWDED * every
+        self.crowded = dense and int((self.nodes.count * self.nodes.num_keys).sum()) > CROWDED * token_pairs(layout)
         graph = torch.repeat_interleave(layout.num_nodes)  # the graph of every node, then that of its tokens of no node
         self.graph = torch.cat([graph, torch.arange(layout.num_graphs, device=graph.device)])  # [M]
         self.token = self.nodes.token.int()
