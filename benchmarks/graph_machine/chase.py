@@ -1,8 +1,8 @@
-"""Pointer chasing: after a shuffled list of arrows x → f(x) come questions, where do k steps from x lead?
+"""Pointer chasing: every token jumps back or holds a colour; which colour do its jumps end at?
 
-Each further step needs one more look-up, or one referral that follows pointers of pointers.
+Attention follows one jump per layer; a referral composes pointers, so r of them follow 2^r jumps.
 
-python -m benchmarks.graph_machine.chase --variant hyperion-r3-s --seed 0 --folder runs/chase/hyperion-r3-s-0
+python -m benchmarks.graph_machine.chase --variant hyperion-r3 --seed 0 --folder runs/chase/hyperion-r3-0
 """
 
 from __future__ import annotations
@@ -11,68 +11,98 @@ import argparse
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.graph_machine.training import Batch, add_recipe, fit, new_model, recipe_of, write_report
+from benchmarks.graph_machine.training import (
+    Batch,
+    add_recipe,
+    fit,
+    is_first_process,
+    new_model,
+    recipe_of,
+    write_report,
+)
 from benchmarks.graph_machine.variants import VARIANTS, small_config
 from pyg_textgraph.nn import GraphMachineLM
 
 TEST_SEED = 1 << 40  # far from all training steps
+DEPTHS = {"1 jump": (1, 1), "2 jumps": (2, 2), "3–4 jumps": (3, 4), "5–8 jumps": (5, 8), "9–16 jumps": (9, 16), "17 jumps or more": (17, 10**9)}
 
 
-def puzzles(seed: int, size: int, nodes: int, hops: int, questions: int) -> Batch:
-    """Sequences ``pad, (x, f(x)) …, (k, x, answer) …`` of a random permutation f; only answers have labels.
+def follow(back: Tensor) -> tuple[Tensor, Tensor]:
+    """Where the jumps of every token end, and after how many.
 
-    Token 0 pads, 1 … hops say k, and nodes follow.
+    Args:
+        back: How far every token jumps back, 0 where it stays.
 
     Shapes:
-        - **returns** ids and labels (size, 1 + 2·nodes + 3·questions)
+        - **back** (b, n)
+        - **returns** positions and numbers of jumps, each (b, n)
+    """
+    place, depth = torch.arange(back.size(1)) - back, (back > 0).long()
+    while depth.gather(1, place).any():
+        depth = depth + depth.gather(1, place)
+        place = place.gather(1, place)
+    return place, depth
+
+
+def puzzles(seed: int, size: int, length: int, colours: int, reach: int, roots: float) -> Batch:
+    """Sequences of a padding token and ``length`` tokens that hold a colour (1 … colours) or jump (beyond).
+
+    The label of a token is the colour where its jumps end. As labels belong to the *next* position, they stand one to the
+    right, and the last token has none.
+
+    Args:
+        seed: Of the sequences.
+        size: How many.
+        length: Tokens of each, without padding.
+        colours: How many colours there are.
+        reach: The longest jump.
+        roots: Share of the tokens that hold a colour; the first one always does.
+
+    Shapes:
+        - **returns** ids and labels (size, 1 + length)
     """
     generator = torch.Generator().manual_seed(seed)
-    image = torch.rand(size, nodes, generator=generator).argsort(-1)  # [b, nodes], f
-    order = torch.rand(size, nodes, generator=generator).argsort(-1)
-    arrows = torch.stack([order, image.gather(1, order)], -1).flatten(1)
-    count = torch.randint(1, hops + 1, (size, questions), generator=generator)
-    start = torch.randint(nodes, (size, questions), generator=generator)
-    reached = [start]
-    for _ in range(hops):
-        reached.append(image.gather(1, reached[-1]))
-    answer = torch.stack(reached, -1).gather(-1, count.unsqueeze(-1)).squeeze(-1)
-    asked = torch.stack([count, start + hops + 1, answer + hops + 1], -1)
-    ids = torch.cat([torch.zeros(size, 1, dtype=torch.long), arrows + hops + 1, asked.flatten(1)], -1)
-    labels = torch.full_like(ids, -100)
-    labels[:, 2 * nodes + 3 :: 3] = asked[..., 2]
-    return ids, labels
+    share = torch.rand(size, length, generator=generator)
+    back = (share * torch.arange(length).clamp(max=reach)).long() + 1  # uniform among earlier tokens within reach
+    back[torch.rand(size, length, generator=generator) < roots] = 0
+    back[:, 0] = 0
+    colour = torch.randint(1, colours + 1, (size, length), generator=generator)
+    ids = torch.where(back > 0, colours + back, colour)
+    reached = colour.gather(1, follow(back)[0])
+    return F.pad(ids, (1, 0)), F.pad(reached, (2, 0), value=-100)[:, :-1]
 
 
 @torch.no_grad()
-def accuracy(model: GraphMachineLM, ids: Tensor, labels: Tensor, hops: int, size: int) -> dict[str, float]:
-    """Share of right answers for every number of steps k, and for all."""
-    right = torch.cat([model(part.to(model.device)).logits[:, :-1].argmax(-1).cpu() for part in ids.split(size)])
-    asked = labels[:, 1:] != -100
-    hit = (right == labels[:, 1:])[asked]
-    steps = ids[:, :-2].masked_select(asked[:, 1:])  # k stands two tokens before the answer
-    return {"all": hit.float().mean().item()} | {
-        f"k={k}": hit[steps == k].float().mean().item() for k in range(1, hops + 1)
-    }
+def accuracy(model: GraphMachineLM, ids: Tensor, labels: Tensor, colours: int, size: int) -> dict[str, float]:
+    """Share of right colours by the number of jumps to them, and of all tokens that jump."""
+    guess = torch.cat([model(part.to(model.device)).logits[:, 1:-1].argmax(-1).cpu() for part in ids.split(size)])
+    right = guess == labels[:, 2:]
+    depth = follow((ids[:, 1:] - colours).clamp(min=0))[1][:, :-1]
+    bounds = {"all": (1, ids.size(1))} | DEPTHS
+    hits = {name: right[(depth >= low) & (depth <= high)] for name, (low, high) in bounds.items()}
+    return {name: hit.float().mean().item() for name, hit in hits.items() if hit.numel()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--variant", choices=VARIANTS, default="hyperion-r3-s")
+    parser.add_argument("--variant", choices=VARIANTS, default="hyperion-r3")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--edges", type=int, default=16)
-    parser.add_argument("--nodes", type=int, default=16)
-    parser.add_argument("--hops", type=int, default=6)
-    parser.add_argument("--questions", type=int, default=16)
-    parser.add_argument("--batch-size", type=int, default=32, help="sequences per step, over all processes")
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--colours", type=int, default=8)
+    parser.add_argument("--reach", type=int, default=7, help="the longest jump")
+    parser.add_argument("--roots", type=float, default=0.15, help="share of the tokens that hold a colour")
+    parser.add_argument("--batch-size", type=int, default=16, help="sequences per step, over all processes")
     parser.add_argument("--test-size", type=int, default=256)
-    add_recipe(parser, steps=2000, warmup=100)
+    add_recipe(parser, steps=400, warmup=50, learning_rate=2e-3)
     args = parser.parse_args()
 
-    task = {"nodes": args.nodes, "hops": args.hops, "questions": args.questions}
-    vocabulary = 1 + args.hops + args.nodes
+    task = {"length": args.length, "colours": args.colours, "reach": args.reach, "roots": args.roots}
+    vocabulary = 1 + args.colours + args.reach
     config = small_config(
         args.variant, width=args.width, layers=args.layers, edges=args.edges, vocab_size=vocabulary, head_dim=32
     )
@@ -82,12 +112,14 @@ def main() -> None:
     outcome = fit(
         model,
         partial(puzzles, size=args.batch_size, **task),
-        partial(accuracy, ids=ids, labels=labels, hops=args.hops, size=args.batch_size),
+        partial(accuracy, ids=ids, labels=labels, colours=args.colours, size=args.batch_size),
         recipe_of(args),
         args.folder,
     )
     outcome["measured"] = outcome["measured"]["100%"]
     write_report("accuracy", model, outcome, args)
+    if is_first_process():
+        model.save_pretrained(args.folder / "model")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from benchmarks.graph_machine.chase import accuracy, puzzles
+from benchmarks.graph_machine.chase import accuracy, follow, puzzles
 from benchmarks.graph_machine.pretrain import batch_of, held_out_loss
 from benchmarks.graph_machine.results import compare
 from benchmarks.graph_machine.text import documents, packed, train_tokenizer
@@ -100,38 +100,48 @@ def test_every_pass_sees_every_sequence_once() -> None:
     assert not torch.equal(batch_of(0, rows, 2)[0], batch_of(3, rows, 2)[0])
 
 
+def chase(ids: list[int], colours: int) -> list[tuple[int, int]]:
+    """Colour and number of jumps of every token, one jump at a time."""
+    found = []
+    for place in range(len(ids)):
+        jumps = 0
+        while ids[place] > colours:
+            place, jumps = place - (ids[place] - colours), jumps + 1
+        found.append((ids[place], jumps))
+    return found
+
+
 def test_puzzles_have_right_answers() -> None:
-    nodes, hops, questions = 5, 4, 6
-    ids, labels = puzzles(3, 10, nodes, hops, questions)
-    for row, label in zip(ids.tolist(), labels.tolist(), strict=True):
-        image = dict(zip(row[1 : 1 + 2 * nodes : 2], row[2 : 2 + 2 * nodes : 2], strict=True))
-        assert set(image) == set(image.values()) == set(range(hops + 1, hops + 1 + nodes))
-        for at in range(1 + 2 * nodes, len(row), 3):
-            count, place, answer = row[at : at + 3]
-            for _ in range(count):
-                place = image[place]
-            assert place == answer == label[at + 2]
-            assert label[at : at + 2] == [-100, -100]
-    assert not torch.equal(ids, puzzles(4, 10, nodes, hops, questions)[0])
+    colours, reach = 3, 4
+    ids, labels = puzzles(3, 20, 30, colours, reach, roots=0.1)
+    assert (ids[:, 0] == 0).all()
+    assert (ids.amin(), ids[:, 1:].amin(), ids.amax()) == (0, 1, colours + reach)
+    jumps = follow((ids[:, 1:] - colours).clamp(min=0))[1]
+    for row, label, depth in zip(ids.tolist(), labels.tolist(), jumps.tolist(), strict=True):
+        expected = chase(row[1:], colours)
+        assert label == [-100, -100, *(colour for colour, _ in expected[:-1])]
+        assert depth == [count for _, count in expected]
+    assert jumps.max() > 8
+    assert not torch.equal(ids, puzzles(4, 20, 30, colours, reach, roots=0.1)[0])
 
 
-def test_accuracy_is_per_number_of_steps() -> None:
-    ids, labels = puzzles(0, 20, 5, 2, 6)
+def test_accuracy_is_by_number_of_jumps() -> None:
+    ids, labels = puzzles(0, 20, 30, 3, 4, roots=0.1)
 
-    class Oracle(torch.nn.Module):
-        """Right for k = 1 only."""
+    class OneJump(torch.nn.Module):
+        """Jumps once; names the colour there, or padding if there is none."""
 
         device = torch.device("cpu")
 
         def forward(self, part: torch.Tensor) -> object:
-            next_ids = part.roll(-1, 1)
-            wrong = part.roll(1, 1) == 2  # the token before x is k
-            guess = torch.where(wrong, 0, next_ids)
-            return type("Output", (), {"logits": torch.nn.functional.one_hot(guess, 8)})
+            place = torch.arange(part.size(1)) - (part - 3).clamp(min=0)
+            there = part.gather(1, place)
+            return type("Output", (), {"logits": torch.nn.functional.one_hot(there.masked_fill(there > 3, 0), 8)})
 
-    measured = accuracy(Oracle(), ids, labels, hops=2, size=7)
-    assert (measured["k=1"], measured["k=2"]) == (1, 0)
-    assert 0.2 < measured["all"] < 0.8
+    measured = accuracy(OneJump(), ids, labels, colours=3, size=7)
+    assert list(measured) == ["all", "1 jump", "2 jumps", "3–4 jumps", "5–8 jumps", "9–16 jumps"]
+    assert (measured["1 jump"], measured["2 jumps"], measured["9–16 jumps"]) == (1, 0, 0)
+    assert 0 < measured["all"] < 0.5
 
 
 def test_differences_come_with_their_spread() -> None:
