@@ -27,7 +27,14 @@ from benchmarks.graph_machine.variants import VARIANTS, small_config
 from pyg_textgraph.nn import GraphMachineLM
 
 TEST_SEED = 1 << 40  # far from all training steps
-DEPTHS = {"1 jump": (1, 1), "2 jumps": (2, 2), "3–4 jumps": (3, 4), "5–8 jumps": (5, 8), "9–16 jumps": (9, 16), "17 jumps or more": (17, 10**9)}
+DEPTHS = {
+    "1 jump": (1, 1),
+    "2 jumps": (2, 2),
+    "3–4 jumps": (3, 4),
+    "5–8 jumps": (5, 8),
+    "9–16 jumps": (9, 16),
+    "17 jumps or more": (17, 10**9),
+}
 
 
 def follow(back: Tensor) -> tuple[Tensor, Tensor]:
@@ -50,8 +57,8 @@ def follow(back: Tensor) -> tuple[Tensor, Tensor]:
 def puzzles(seed: int, size: int, length: int, colours: int, reach: int, roots: float) -> Batch:
     """Sequences of a padding token and ``length`` tokens that hold a colour (1 … colours) or jump (beyond).
 
-    The label of a token is the colour where its jumps end. As labels belong to the *next* position, they stand one to the
-    right, and the last token has none.
+    The label of a token is the colour where its jumps end. As labels belong to the *next* position, they stand one
+    to the right, and the last token has none.
 
     Args:
         seed: Of the sequences.
