@@ -32,6 +32,7 @@ VARIANTS = [
     Job("dblp graphformers no relation bias", options={"relation_bias": False}),
     Job("dblp graphformers attention per layer", options={"shared_attention": False}),
     *(Job(f"dblp graphformers {n} neighbours", num_neighbors=n) for n in (1, 3, 10)),
+    Job("dblp max 10 neighbours", model="max", num_neighbors=10),
 ]
 
 
@@ -45,14 +46,14 @@ def more_jobs(results: dict[str, dict[str, Any]]) -> list[Job]:
 
 
 def rows(results: dict[str, dict[str, Any]]) -> list[Row]:
-    """One row per job and metric; the peer is the best cascade on the same data and seed."""
+    """One row per job and metric; the peer is the best cascade on the same data, seed and number of neighbours."""
     out: list[Row] = []
     for name, told in results.items():
         job = told["job"]
         peers = {
             other["job"]["model"]: other["metrics"]
             for other in results.values()
-            if other["job"]["model"] in CASCADES and all(other["job"][k] == job[k] for k in ("data", "seed"))
+            if other["job"]["model"] in CASCADES and all(other["job"][k] == job[k] for k in ("data", "seed", "num_neighbors"))
         }
         peer = max(peers, key=lambda p: peers[p]["p@1"], default=None)
         about = {"minutes": round(told["seconds"] / 60, 1), "settings": told["settings"]}
