@@ -21,6 +21,7 @@ from benchmarks.graphformers.results import record
 from pyg_textgraph.pretrained import MINILM, fetch
 
 CASCADES = ("mean", "max", "attention", "gat")
+SHARED = ("data", "seed", "num_neighbors")  # what a model and its peer have in common
 MAIN = [
     Job("dblp graphformers"),
     *(Job(f"dblp {pooling}", model=pooling) for pooling in ("text", *CASCADES)),
@@ -53,7 +54,7 @@ def rows(results: dict[str, dict[str, Any]]) -> list[Row]:
         peers = {
             other["job"]["model"]: other["metrics"]
             for other in results.values()
-            if other["job"]["model"] in CASCADES and all(other["job"][k] == job[k] for k in ("data", "seed", "num_neighbors"))
+            if other["job"]["model"] in CASCADES and all(other["job"][key] == job[key] for key in SHARED)
         }
         peer = max(peers, key=lambda p: peers[p]["p@1"], default=None)
         about = {"minutes": round(told["seconds"] / 60, 1), "settings": told["settings"]}
