@@ -19,7 +19,7 @@ from torch import Tensor
 
 from benchmarks.common import Row, write_results
 from benchmarks.node_classification.gtlm import GTLMConfig, train_gtlm
-from benchmarks.node_classification.models import GNNConfig, Nodes, Outcome, train_gnn
+from benchmarks.node_classification.models import GNNRow, Nodes, Outcome, score_gnn
 from benchmarks.node_classification.verbs import NAME, write_verbs
 from benchmarks.node_jobs import some_nodes
 from pyg_textgraph.data import TextAttributedData
@@ -28,7 +28,7 @@ from pyg_textgraph.train import Interrupted
 
 HERE = Path(__file__).parent
 TEMPLATES = {NAME: "{title}: {abstract}", "ogbn-arxiv": "{title}\n{abstract}", "ogbn-products": "{title}\n{content}"}
-Config = GNNConfig | GTLMConfig
+Config = GNNRow | GTLMConfig
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def read_config(name: str) -> tuple[str, Config]:
     path = Path(name) if name.endswith(".toml") else HERE / "configs" / f"{name}.toml"
     told = tomllib.loads(path.read_text())
     title = told.pop("title")
-    return title, GNNConfig(**told) if "model" in told else GTLMConfig(**told)
+    return title, GNNRow(**told) if "model" in told else GTLMConfig(**told)
 
 
 def load(name: str, root: Path) -> TextAttributedData:
@@ -79,8 +79,8 @@ def one_seed(
     def score(predicted: Tensor, true: Tensor) -> float:
         return float(evaluator.eval({"y_pred": predicted.view(-1, 1), "y_true": true.view(-1, 1)})["acc"])
 
-    if isinstance(config, GNNConfig):
-        out = train_gnn(config, data, nodes, len(data.class_names), seed, score)
+    if isinstance(config, GNNRow):
+        out = score_gnn(config, data, nodes, len(data.class_names), seed, score)
     else:
         out = train_gtlm(config, data, nodes, seed, score, folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -108,7 +108,7 @@ def run(names: Sequence[str], data: TextAttributedData, dataset: str, limits: Li
     for name in names:
         title, config = read_config(name)
         if smoke:
-            short: dict[str, Any] = {"epochs": 2 if isinstance(config, GNNConfig) else 1}
+            short: dict[str, Any] = {"epochs": 2 if isinstance(config, GNNRow) else 1}
             config = replace(config, **short)
         about = json.dumps([dataset, asdict(config), asdict(limits)], sort_keys=True)
         own = folder / f"{dataset}-{Path(name).stem}-{hashlib.sha256(about.encode()).hexdigest()[:8]}"

@@ -4,7 +4,7 @@ from pyg_textgraph.train.baselines import label_propagation, majority, neighbour
 from pyg_textgraph.train.config import TrainConfig
 from pyg_textgraph.train.distributed import gather_state, joint_loss, mean_over_processes, restore_state, shard
 from pyg_textgraph.train.evaluate import answer_tokens, class_scores, written_answers
-from pyg_textgraph.train.gnn import GNNConfig, embed_texts, train_gnn
+from pyg_textgraph.train.gnn import GNNConfig, build_gnn, embed_texts, train_gnn
 from pyg_textgraph.train.links import LinkObjective, LinkTrainer, in_batch_candidates, link_ranks
 from pyg_textgraph.train.predict import NodePredictions, predict_nodes
 from pyg_textgraph.train.trainer import Interrupted, Trainer
@@ -18,6 +18,7 @@ __all__ = [
     "TrainConfig",
     "Trainer",
     "answer_tokens",
+    "build_gnn",
     "class_scores",
     "embed_texts",
     "gather_state",

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GAT, GCN, GraphSAGE
+from torch_geometric.nn import GAT, GCN, MLP, GraphSAGE
 from torch_geometric.utils import to_undirected
 from tqdm import tqdm
 
@@ -24,7 +24,7 @@ from pyg_textgraph.pretrained import MINILM, cache_folder, fetch, load_tensors
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-GNNName = Literal["gcn", "sage", "gat"]
+GNNName = Literal["mlp", "gcn", "sage", "gat"]
 _MODELS: dict[str, Callable[..., nn.Module]] = {"gcn": GCN, "sage": GraphSAGE, "gat": GAT}
 
 
@@ -102,6 +102,8 @@ class GNNConfig:
         hidden: Channels of the hidden layers.
         num_layers: Message-passing layers.
         dropout: Between layers.
+        norm: Between layers, by PyG's name; none by default.
+        heads: Of GAT.
         lr: Adam's rate.
         weight_decay: Adam's decay.
         epochs: The most passes.
@@ -111,10 +113,35 @@ class GNNConfig:
     hidden: int = 256
     num_layers: int = 2
     dropout: float = 0.5
+    norm: str | None = None
+    heads: int = 8
     lr: float = 1e-2
     weight_decay: float = 5e-4
     epochs: int = 300
     patience: int = 50
+
+
+class _OnlyFeatures(MLP):
+    """A perceptron with the call of a graph neural network."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        out: Tensor = super().forward(x)
+        return out
+
+
+def build_gnn(name: GNNName, in_channels: int, num_classes: int, config: GNNConfig) -> nn.Module:
+    """One of PyG's GCN, GraphSAGE and GAT, or a perceptron that reads no edges.
+
+    Raises:
+        ValueError: If the name is unknown.
+    """
+    if name not in get_args(GNNName):
+        raise ValueError(f"build_gnn: 'name' is {name!r}, expected one of {get_args(GNNName)}")
+    common = {"dropout": config.dropout, "norm": config.norm}
+    if name == "mlp":
+        return _OnlyFeatures([in_channels, *[config.hidden] * (config.num_layers - 1), num_classes], **common)
+    own = {"heads": config.heads} if name == "gat" else {}
+    return _MODELS[name](in_channels, config.hidden, config.num_layers, num_classes, **common, **own)
 
 
 def train_gnn(
@@ -129,13 +156,13 @@ def train_gnn(
     seed: int = 0,
     progress: str | None = None,
 ) -> Tensor:
-    """Trains one of PyG's GCN, GraphSAGE and GAT on the whole graph, and answers with its best state on validation.
+    """Trains a model of :func:`build_gnn` on the whole graph, and answers with its best state on validation.
 
     Edges pass messages in both directions. Labels of other nodes than **train** and **validation** are not read, and
     validation labels only choose the state.
 
     Args:
-        name: ``"gcn"``, ``"sage"`` or ``"gat"`` (8 heads).
+        name: ``"gcn"``, ``"sage"``, ``"gat"`` or ``"mlp"``.
         x: Node features, such as :func:`embed_texts` of the nodes' texts.
         data: The graph, with ``y`` and ``edge_index``.
         train: Nodes to learn from.
@@ -152,8 +179,6 @@ def train_gnn(
         ValueError: If the name is unknown, a set of nodes is empty, or **x** has not one row per node.
     """
     config = config or GNNConfig()
-    if name not in get_args(GNNName):
-        raise ValueError(f"train_gnn: 'name' is {name!r}, expected one of {get_args(GNNName)}")
     if train.numel() == 0 or validation.numel() == 0:
         raise ValueError("train_gnn: expected at least one node to train on and one to validate on")
     if x.size(0) != data.num_nodes:
@@ -162,14 +187,7 @@ def train_gnn(
     edges = to_undirected(data.edge_index, num_nodes=x.size(0))
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = _MODELS[name](
-            x.size(1),
-            config.hidden,
-            config.num_layers,
-            int(y[train].max()) + 1,
-            dropout=config.dropout,
-            **({"heads": 8} if name == "gat" else {}),
-        ).to(x.device)
+        model = build_gnn(name, x.size(1), int(y[train].max()) + 1, config).to(x.device)
         optimizer = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
         best, since, state = -1.0, 0, copy.deepcopy(model.state_dict())
         for _ in tqdm(range(config.epochs), progress, disable=progress is None, leave=False):

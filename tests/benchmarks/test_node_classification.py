@@ -12,11 +12,12 @@ from peft import LoraConfig
 from torch_geometric.data.data import DataEdgeAttr
 
 from benchmarks.node_classification import gtlm, run
-from benchmarks.node_classification.models import GNNConfig, train_gnn
+from benchmarks.node_classification.models import GNNRow, score_gnn
 from benchmarks.node_classification.verbs import NAME, write_verbs
 from pyg_textgraph.data import TextAttributedData
 from pyg_textgraph.datasets import WordNetVerbs, ogb_nodes
 from pyg_textgraph.nn import GTLM
+from pyg_textgraph.train.gnn import GNNName
 from tests.nn.families import tiny
 from tests.tiny import tiny_tokenizer
 
@@ -126,24 +127,27 @@ def test_limits(data: TextAttributedData) -> None:
 
 
 @pytest.mark.parametrize("model", ["mlp", "gcn", "sage", "gat"])
-def test_test_nodes_choose_nothing(data: TextAttributedData, model: str) -> None:
-    """The score reported is that of the epoch which is best on validation, the first one on ties."""
-    config, nodes = GNNConfig(model, hidden=8, layers=2, epochs=6), run.Limits().nodes(data)
-    calls = []
-    told = iter([0.1, 0.9, 0.5, 0.2, 0.5, 0.95, 0.3, 1.0, 0.1, 1.0, 0.2, 1.0])  # validation, test, validation, …
+def test_test_labels_choose_nothing(data: TextAttributedData, model: GNNName) -> None:
+    config = GNNRow(model=model, hidden=8, heads=2, norm="BatchNorm", epochs=6, patience=6)
+    nodes, predicted = run.Limits().nodes(data), []
 
-    def score(predicted: torch.Tensor, true: torch.Tensor) -> float:
-        calls.append(len(true))
-        return next(told)
+    def score(found: torch.Tensor, true: torch.Tensor) -> float:
+        predicted.append(found)
+        return float((found == true).float().mean())
 
-    out = train_gnn(config, data, nodes, 15, 0, score)
-    assert (out.valid, out.test) == (0.5, 0.2)
-    assert calls == [len(nodes["valid"]), len(nodes["test"])] * 6
+    spoilt = data.clone()
+    spoilt.y = data.y.clone()
+    spoilt.y[nodes["test"]] = 3
+    first, second = (score_gnn(config, graph, nodes, 15, 0, score) for graph in (data, spoilt))
+    assert first.valid == second.valid
+    assert second.test == 0
+    assert [len(found) for found in predicted] == [len(nodes["valid"]), len(nodes["test"])] * 2
+    assert predicted[1].equal(predicted[3])
 
 
 def test_a_table_of_seeds(data: TextAttributedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tmp_path / "small.toml"
-    config.write_text('title = "small GCN"\nmodel = "gcn"\nhidden = 16\nlayers = 2\nepochs = 30\n')
+    config.write_text('title = "small GCN"\nmodel = "gcn"\nhidden = 16\nepochs = 30\nnorm = "BatchNorm"\n')
     arguments = ([str(config)], data, NAME, run.Limits(), 3, tmp_path / "runs")
     rows = run.run(*arguments)
     test, valid = rows
@@ -156,7 +160,7 @@ def test_a_table_of_seeds(data: TextAttributedData, tmp_path: Path, monkeypatch:
     majority = data.y[data.val_mask].bincount().max() / data.val_mask.sum()
     assert valid["value"] > float(majority)
     # what is done is read, not done again
-    monkeypatch.setattr(run, "train_gnn", None)
+    monkeypatch.setattr(run, "score_gnn", None)
     assert run.run(*arguments) == rows
 
 
@@ -195,7 +199,7 @@ def test_gtlm_row_and_its_resumption(data: TextAttributedData, tmp_path: Path, m
 def test_configs_are_read(path: Path) -> None:
     title, config = run.read_config(path.stem)
     assert title
-    assert isinstance(config, GNNConfig | gtlm.GTLMConfig)
+    assert isinstance(config, GNNRow | gtlm.GTLMConfig)
 
 
 def test_command(

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,24 @@ def test_gnns_use_the_graph(name: str) -> None:
     assert without.unique().numel() == 1  # nothing tells these nodes apart
 
 
+def test_perceptrons_do_not_use_the_graph() -> None:
+    data, x = communities()
+    train, validation, nodes = torch.arange(3, 40, 8), torch.arange(7, 40, 8), torch.arange(40)
+    answers = train_gnn("mlp", x, data, train, validation, nodes, config=SMALL)
+    assert answers[3::4].equal(data.y[3::4])  # features tell
+    assert answers[0::4].unique().numel() == 1
+
+
+def test_the_earliest_best_state_on_validation_answers() -> None:
+    """Longer training changes nothing once validation nodes are all right."""
+    data, x = communities()
+    train, validation, nodes = torch.arange(3, 40, 8), torch.arange(7, 40, 8), torch.arange(40)
+    short, long = (replace(SMALL, epochs=epochs, patience=epochs) for epochs in (20, 60))
+    first, second = (train_gnn("gcn", x, data, train, validation, nodes, config=c, seed=1) for c in (short, long))
+    assert first[validation].equal(data.y[validation])
+    assert first.equal(second)
+
+
 def test_same_seed_same_answers_and_no_test_label_is_read() -> None:
     data, x = communities()
     train, validation, nodes = torch.arange(0, 40, 4), torch.arange(1, 40, 4), torch.arange(2, 40, 4)
@@ -77,8 +96,8 @@ def test_same_seed_same_answers_and_no_test_label_is_read() -> None:
 def test_bad_input_is_named(tmp_path: Path) -> None:
     data, x = communities()
     some = torch.arange(3)
-    with pytest.raises(ValueError, match="train_gnn: 'name' is 'mlp'"):
-        train_gnn("mlp", x, data, some, some, some)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="build_gnn: 'name' is 'gin', expected one of"):
+        train_gnn("gin", x, data, some, some, some)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="'x' has 39 rows but the graph has 40 nodes"):
         train_gnn("gcn", x[1:], data, some, some, some)
     with pytest.raises(ValueError, match="at least one node"):
