@@ -6,6 +6,8 @@ import torch
 from torch.testing import assert_close
 
 from benchmarks.graph_machine.chase import accuracy, follow, puzzles
+from benchmarks.graph_machine.figures import COLOURS, REACH, pointers
+from benchmarks.graph_machine.figures import accuracy as accuracy_figure
 from benchmarks.graph_machine.pretrain import batch_of, held_out_loss
 from benchmarks.graph_machine.results import compare
 from benchmarks.graph_machine.text import documents, packed, train_tokenizer
@@ -142,6 +144,20 @@ def test_accuracy_is_by_number_of_jumps() -> None:
     assert list(measured) == ["all", "1 jump", "2 jumps", "3–4 jumps", "5–8 jumps", "9–16 jumps"]
     assert (measured["1 jump"], measured["2 jumps"], measured["9–16 jumps"]) == (1, 0, 0)
     assert 0 < measured["all"] < 0.5
+
+
+def test_figures_show_where_jumps_lead() -> None:
+    torch.manual_seed(0)
+    config = small_config("hyperion-r1", width=16, layers=4, edges=4, vocab_size=1 + COLOURS + REACH, head_dim=4)
+    ax = pointers(GraphMachineLM(config).eval(), length=12, seed=1).axes[0]
+    ids = puzzles(1, 1, 12, COLOURS, REACH, roots=0.1)[0]
+    jumps = follow((ids - COLOURS).clamp(min=0))[1]
+    assert jumps.max() > 1
+    assert len(ax.patches) == jumps.max()
+    assert len(ax.collections) == 3  # sparse layers
+    rows = [{"case": f"{v} at {d}", "value": 0.5} for v in ("dense", "sparse") for d in ("all", "1 jump", "3–4 jumps")]
+    lines = accuracy_figure(rows).axes[0].lines
+    assert [len(line.get_xdata()) for line in lines] == [2, 2]
 
 
 def test_differences_come_with_their_spread() -> None:
