@@ -34,7 +34,6 @@ def compare(reports: list[dict[str, Any]], peer: str, metric: str) -> list[Row]:
                 "seeds": len(own),
                 "parameters": runs[0]["parameters"],
                 "steps": runs[0]["steps"],
-                "tokens_per_second": round(statistics.mean(run["tokens_per_second"] for run in runs)),
             }
             if variant != peer:
                 row |= {

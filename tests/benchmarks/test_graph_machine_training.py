@@ -162,7 +162,7 @@ def test_figures_show_where_jumps_lead() -> None:
 
 def test_differences_come_with_their_spread() -> None:
     reports = [
-        {"variant": name, "loss": {"100%": loss}, "parameters": 1, "steps": 1, "tokens_per_second": 1}
+        {"variant": name, "loss": {"100%": loss}, "parameters": 1, "steps": 1}
         for name, loss in (("dense", 2.0), ("dense", 2.2), ("sparse", 1.0), ("sparse", 1.1), ("other", 2.0))
     ]
     rows = {row["case"]: row for row in compare(reports, "dense", "loss")}
