@@ -32,6 +32,23 @@ def strong(module: torch.nn.Module) -> torch.nn.Module:
     return module
 
 
+@pytest.mark.parametrize("light", [0.0, 1e-10, 1e-30, 1e-45])
+def test_gradients_stay_finite_however_light_a_pointer_is(light: float) -> None:
+    """Referrals of referrals make weights that are no normal numbers any more."""
+    n, k, s = 10, 4, 4
+    index = torch.randint(n, (n, k, s), dtype=torch.int32)
+    weight = torch.rand(n, k, s)
+    weight[..., 1:3] *= light
+    weight = (weight / weight.sum(-1, keepdim=True)).requires_grad_()
+    module = strong(layer())
+    x, edges = module(torch.randn(n, DIM), SparseEdges(index, weight))
+    x, edges = module(x, edges)
+    (x.square().sum() + edges.weight.square().sum()).backward()
+    assert weight.grad is not None
+    assert all(p.grad is None or p.grad.isfinite().all() for p in (weight, *module.parameters()))
+    assert weight.grad.any()
+
+
 @pytest.mark.parametrize("kind", ["softplus", "exponential"])
 def test_temperature_of_zero_is_one(kind: str) -> None:
     assert_close(temperature(torch.zeros(1), kind), torch.ones(1))

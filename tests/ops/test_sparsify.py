@@ -120,6 +120,16 @@ def test_temperature_gradient() -> None:
     assert zero.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("light", [1e-21, 1e-37, 1e-45])
+def test_the_lightest_weights_count_as_zero_and_have_no_gradient(light: float) -> None:
+    weight = torch.tensor([0.25, light, 0.75], requires_grad=True)
+    out = temper(weight, torch.tensor(0.1))
+    assert_close(out, temper(torch.tensor([0.25, 0.0, 0.75]), torch.tensor(0.1)))
+    (gradient,) = torch.autograd.grad(out[:2].sum(), weight)
+    assert gradient[1] == 0
+    assert gradient.isfinite().all()
+
+
 def test_errors_name_the_argument() -> None:
     with pytest.raises(ValueError, match="'weight' is \\(3,\\)"):
         sparsify(torch.zeros(2, dtype=torch.long), torch.zeros(3), 1)

@@ -8,6 +8,7 @@ from torch import Tensor
 from pyg_textgraph.ops.backend import implementation
 from pyg_textgraph.ops.edge_attention.blocked import edge_attention_blocked
 from pyg_textgraph.ops.edge_attention.reference import edge_attention_reference
+from pyg_textgraph.ops.sparsify import drop_lightest
 
 __all__ = ["edge_attention"]
 
@@ -27,8 +28,8 @@ def edge_attention(
 ) -> tuple[Tensor, Tensor]:
     r"""Attention of every token to the s tokens its group's pointers name (GM-2, arXiv 2609.02881).
 
-    Scores are ``τ_node q·k/√d + τ_edge log w``. An empty slot (weight 0) gets no attention; a token without any pointer
-    gets a zero output.
+    Scores are ``τ_node q·k/√d + τ_edge log w``. An empty slot (weight below 1e-20) gets no attention; a
+    token without any pointer gets a zero output.
 
     Args:
         q: (\*, n, h, d).
@@ -61,7 +62,7 @@ def edge_attention(
     for name, (x, shape) in expected.items():
         if tuple(x.shape) != shape:
             raise ValueError(f"edge_attention: '{name}' is {tuple(x.shape)}, expected {shape}")
-    args = (q, k, v, index, weight, node_temperature, edge_temperature)
+    args = (q, k, v, index, drop_lightest(weight), node_temperature, edge_temperature)
     return implementation("edge_attention", backend, _PORTABLE, _kernels, args)(*args)
 
 

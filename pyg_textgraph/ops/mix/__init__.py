@@ -9,6 +9,7 @@ from torch import Tensor
 from pyg_textgraph.ops.backend import implementation
 from pyg_textgraph.ops.mix.blocked import mix_blocked
 from pyg_textgraph.ops.mix.reference import mix_reference
+from pyg_textgraph.ops.sparsify import drop_lightest
 
 __all__ = ["mix"]
 
@@ -27,7 +28,7 @@ def mix(
 
     A channel takes the softmax of its logits over the input edges, multiplies each share with the edge's weights,
     applies its temperature to these contributions, and only then merges equal indices and keeps the s heaviest. Scales
-    cancel, so no temperature means one.
+    cancel, so no temperature means one. Weights below 1e-20 count as zero.
 
     Args:
         edges: Groups of index and weight (\*, e_i, s_i); groups may differ in their number of pointers.
@@ -55,7 +56,7 @@ def mix(
             )
     if temperature is not None and temperature.shape != (*batch, channels):
         raise ValueError(f"mix: 'temperature' is {tuple(temperature.shape)}, expected {(*batch, channels)}")
-    args = (edges, logits, s, temperature)
+    args = ([(index, drop_lightest(weight)) for index, weight in edges], logits, s, temperature)
     return implementation("mix", backend, _PORTABLE, _kernels, args)(*args)
 
 

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from pyg_textgraph.ops.backend import implementation
 from pyg_textgraph.ops.sparsify.blocked import sparsify_blocked
-from pyg_textgraph.ops.sparsify.reference import sparsify_reference, temper
+from pyg_textgraph.ops.sparsify.reference import drop_lightest, sparsify_reference, temper
 
-__all__ = ["sparsify", "temper"]
+__all__ = ["drop_lightest", "sparsify", "temper"]
 
 _PORTABLE = {"reference": sparsify_reference, "blocked": sparsify_blocked}
 

@@ -4,6 +4,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+LIGHTEST = 1e-20
+"""Lighter pointers count as empty where a logarithm is taken: its gradient would leave float32's range further up."""
+
 
 def sparsify_reference(index: Tensor, weight: Tensor, s: int) -> tuple[Tensor, Tensor]:
     """Merges equal indices, keeps the s heaviest and lets their weights sum to one.
@@ -25,14 +28,21 @@ def sparsify_reference(index: Tensor, weight: Tensor, s: int) -> tuple[Tensor, T
     return F.pad(index, missing), F.pad(kept, missing)
 
 
+def drop_lightest(weight: Tensor) -> Tensor:
+    """Zero in the place of weights below ``LIGHTEST``."""
+    return F.threshold(weight, LIGHTEST, 0.0)
+
+
 def temper(weight: Tensor, temperature: Tensor) -> Tensor:
     r"""Sharpens or flattens weights, :math:`T_\tau(a) = a^\tau / \sum a^\tau`; zeros stay zero (arXiv 2609.02881).
+
+    Weights below 1e-20 count as zero.
 
     Shapes:
         - **weight** (\\*, m), **temperature** (\\*)
         - **returns** (\\*, m), which sums to one unless all weights are zero
     """
-    empty = weight <= 0
+    empty = drop_lightest(weight) == 0
     log = weight.masked_fill(empty, 1).log() * temperature.unsqueeze(-1)
     largest = log.detach().masked_fill(empty, torch.finfo(log.dtype).min).amax(-1, keepdim=True)
     power = (log - largest).masked_fill(empty, -torch.inf).exp()
