@@ -13,14 +13,13 @@ import torch
 from matplotlib.figure import Figure
 
 from benchmarks.common import Row
-from benchmarks.graph_machine.chase import DEPTHS, follow, puzzles
+from benchmarks.graph_machine.chase import COLOURS, DEPTHS, REACH, follow, puzzles
 from benchmarks.tables import newest
 from pyg_textgraph.nn import GraphMachineLM
 from pyg_textgraph.viz import plot_token_edges
 from pyg_textgraph.viz.panel import MARKERS
 
 HERE = Path(__file__).parent
-COLOURS, REACH = 8, 7  # of chase.py's models
 
 
 def accuracy(rows: list[Row]) -> Figure:

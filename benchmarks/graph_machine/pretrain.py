@@ -81,7 +81,6 @@ def main() -> None:
     )
     write_report("loss", model, outcome, args)
     if is_first_process():
-        model.save_pretrained(args.folder / "model")
         tokenizer.save_pretrained(args.folder / "model")
 
 

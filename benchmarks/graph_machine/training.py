@@ -72,7 +72,7 @@ def new_model(config: GraphMachineConfig, args: argparse.Namespace) -> GraphMach
 
 
 def write_report(metric: str, model: GraphMachineLM, outcome: dict[str, Any], args: argparse.Namespace) -> None:
-    """``report.json`` of a finished run, which results.py reads; only the first process writes."""
+    """``report.json`` of a finished run, which results.py reads, and its model; only the first process writes."""
     if not is_first_process():
         return
     report = {
@@ -86,6 +86,7 @@ def write_report(metric: str, model: GraphMachineLM, outcome: dict[str, Any], ar
         "arguments": {name: str(value) for name, value in vars(args).items()},
     }
     (args.folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+    model.save_pretrained(args.folder / "model")
     tqdm.write(json.dumps(report))
 
 
