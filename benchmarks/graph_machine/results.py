@@ -6,45 +6,74 @@ import argparse
 import json
 import statistics
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from scipy import stats
+
 from benchmarks.common import Row, write_results
 
+# every sparse variant against dense, referrals against none, and each part against the model that has it
+PEERS = {
+    "hyperion-r0": ("dense",),
+    "hyperion-r1": ("dense", "hyperion-r0"),
+    "hyperion-r3": ("dense", "hyperion-r0"),
+    "theia-r0": ("dense",),
+    "theia-r3": ("dense", "hyperion-r3"),
+    "hyperion-r3-s": ("hyperion-r3",),
+    "hyperion-r3-no-realignment": ("hyperion-r3",),
+    "hyperion-r3-no-input-refresh": ("hyperion-r3",),
+}
 
-def compare(reports: list[dict[str, Any]], peer: str, metric: str) -> list[Row]:
-    """One row per variant and measured point: the mean over seeds against the peer's.
 
-    ``spread`` is the standard error of the difference of the two means, from the seeds of both; ``told_apart`` says
-    whether the difference is more than twice that. With one seed on either side there is no spread, and no verdict.
+def seed_noise(groups: Mapping[str, Sequence[float]]) -> tuple[float, int]:
+    """Variance between seeds, pooled over the variants that have several, and its degrees of freedom."""
+    several = [values for values in groups.values() if len(values) > 1]
+    freedom = sum(len(values) - 1 for values in several)
+    within = sum((len(values) - 1) * statistics.variance(values) for values in several)
+    return within / max(1, freedom), freedom
+
+
+def compare(reports: list[dict[str, Any]], metric: str) -> list[Row]:
+    """One row per variant, measured point and peer of ``PEERS``: the mean over seeds against the peer's.
+
+    ``spread`` is the standard error of the difference, from the noise between seeds pooled over all variants;
+    ``told_apart`` says whether the difference is beyond the 95 % range of Student's t. Where no variant has two seeds
+    there is no spread, and no verdict.
     """
-    groups: dict[str, list[dict[str, Any]]] = {}
+    runs: dict[str, list[dict[str, Any]]] = {}
     for report in reports:
-        groups.setdefault(report["variant"], []).append(report)
-    if peer not in groups:
-        raise ValueError(f"results: no run of the peer {peer!r} among {', '.join(groups)}")
+        runs.setdefault(report["variant"], []).append(report)
     rows = []
-    for variant, runs in sorted(groups.items()):
-        for point in runs[0][metric]:
-            own, other = ([run[metric][point] for run in group] for group in (runs, groups[peer]))
+    for point in reports[0][metric]:
+        values = {variant: [run[metric][point] for run in group] for variant, group in runs.items()}
+        noise, freedom = seed_noise(values)
+        for variant, own in sorted(values.items()):
             row: Row = {
                 "case": f"{variant} at {point}",
                 "metric": metric,
                 "value": round(statistics.mean(own), 4),
                 "seeds": len(own),
-                "parameters": runs[0]["parameters"],
-                "steps": runs[0]["steps"],
+                "parameters": runs[variant][0]["parameters"],
+                "steps": runs[variant][0]["steps"],
             }
-            if variant != peer:
+            peers = [peer for peer in PEERS.get(variant, ()) if peer in values]
+            for peer in peers:
+                other = values[peer]
+                difference = statistics.mean(own) - statistics.mean(other)
                 row |= {
                     "peer": f"{peer}, same data, order and steps",
                     "peer_value": round(statistics.mean(other), 4),
-                    "difference": round(statistics.mean(own) - statistics.mean(other), 4),
+                    "difference": round(difference, 4),
                 }
-                if min(len(own), len(other)) > 1:
-                    error = (statistics.variance(own) / len(own) + statistics.variance(other) / len(other)) ** 0.5
-                    row |= {"spread": round(error, 4), "told_apart": abs(row["difference"]) > 2 * error}
-            rows.append(row)
+                if freedom:
+                    error = (noise * (1 / len(own) + 1 / len(other))) ** 0.5
+                    beyond = abs(difference) > float(stats.t.ppf(0.975, freedom)) * error
+                    row |= {"spread": round(error, 4), "told_apart": beyond}
+                rows.append(dict(row))
+            if not peers:
+                rows.append(row)
     return rows
 
 
@@ -52,11 +81,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("label", choices=["pretrain", "chase"])
     parser.add_argument("runs", type=Path, nargs="+", help="folders that pretrain.py or chase.py wrote")
-    parser.add_argument("--peer", default="dense")
     args = parser.parse_args()
     reports = [json.loads((run / "report.json").read_text()) for run in args.runs]
     metric = "loss" if args.label == "pretrain" else "accuracy"
-    print(write_results("graph_machine", compare(reports, args.peer, metric), sys.argv, args.label))
+    print(write_results("graph_machine", compare(reports, metric), sys.argv, args.label))
 
 
 if __name__ == "__main__":

@@ -161,13 +161,16 @@ def test_figures_show_where_jumps_lead() -> None:
 
 
 def test_differences_come_with_their_spread() -> None:
-    reports = [
-        {"variant": name, "loss": {"100%": loss}, "parameters": 1, "steps": 1}
-        for name, loss in (("dense", 2.0), ("dense", 2.2), ("sparse", 1.0), ("sparse", 1.1), ("other", 2.0))
-    ]
-    rows = {row["case"]: row for row in compare(reports, "dense", "loss")}
-    row = rows["sparse at 100%"]
+    losses = [("dense", 2.0), ("dense", 2.2), ("hyperion-r0", 1.0), ("hyperion-r0", 1.1), ("hyperion-r3", 0.95)]
+    reports = [{"variant": name, "loss": {"100%": x}, "parameters": 1, "steps": 1} for name, x in losses]
+    rows = {(row["case"], row.get("peer", "").split(",")[0]): row for row in compare(reports, "loss")}
+    row = rows["hyperion-r0 at 100%", "dense"]
     assert (row["value"], row["peer_value"], row["difference"]) == (1.05, 2.1, -1.05)
-    assert row["spread"] == pytest.approx((0.02 / 2 + 0.005 / 2) ** 0.5, abs=1e-4)
-    assert row["told_apart"]
-    assert "spread" not in rows["other at 100%"]
+    noise = (0.02 + 0.005) / 2  # variance between seeds, of two variants with one degree of freedom each
+    assert row["spread"] == pytest.approx((noise * (1 / 2 + 1 / 2)) ** 0.5, abs=1e-4)
+    assert row["told_apart"]  # 9.4 standard errors, limit 4.3
+    row = rows["hyperion-r3 at 100%", "hyperion-r0"]
+    assert row["spread"] == pytest.approx((noise * (1 + 1 / 2)) ** 0.5, abs=1e-4)
+    assert not row["told_apart"]
+    assert rows["dense at 100%", ""]["seeds"] == 2
+    assert all("spread" not in row for row in compare([reports[0], reports[2]], "loss"))
