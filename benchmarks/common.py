@@ -16,10 +16,11 @@ from typing import Any
 import torch
 
 Row = dict[str, Any]
+Run = Callable[[], object]  # what is timed
 PACKAGES = ("torch", "torch-geometric", "transformers", "peft", "triton", "numpy", "scipy", "networkx")
 
 
-def interleaved(runs: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+def interleaved(runs: Mapping[str, Run], repeats: int) -> dict[str, float]:
     """Median seconds of each of ``runs``, taken in turns so that a busy moment of the machine hits all of them.
 
     Every run goes once before the clock starts.

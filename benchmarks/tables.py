@@ -10,8 +10,12 @@ import argparse
 import json
 import re
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from benchmarks.common import Row
 
 HERE = Path(__file__).parent
 MARK = re.compile(r"(<!-- results(?:: (?:(\w+)/)?(\w*))? -->\n).*?(<!-- /results -->)", re.DOTALL)
@@ -57,6 +61,10 @@ def plain(value: object) -> str:
     return f"{value:,}" if type(value) is int else f"{value:.3g}" if type(value) is float else str(value)
 
 
+def extra(key: str, row: Row) -> str:
+    return plain(row.get(key, ""))
+
+
 def ratio(value: float) -> str:
     return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
@@ -64,7 +72,7 @@ def ratio(value: float) -> str:
 def table(result: dict[str, Any]) -> str:
     rows = result["rows"]
     metrics = list(dict.fromkeys(row["metric"] for row in rows))
-    columns = {"case": lambda row: row["case"]}
+    columns: dict[str, Callable[[Row], str]] = {"case": lambda row: row["case"]}
     columns |= {"metric": lambda row: row["metric"]} if len(metrics) > 1 else {}
     columns["value" if len(metrics) > 1 else metrics[0]] = lambda row: number(row["value"])
     if any("peer" in row for row in rows):
@@ -74,7 +82,7 @@ def table(result: dict[str, Any]) -> str:
         columns["ratio"] = lambda row: f"**{ratio(row['ratio'])}**" if "ratio" in row else ""
     for key in EXTRA:
         if any(key in row for row in rows):
-            columns[key.replace("_", " ")] = lambda row, key=key: plain(row.get(key, ""))
+            columns[key.replace("_", " ")] = partial(extra, key)
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     lines += ["| " + " | ".join(cell(row) for cell in columns.values()) + " |" for row in rows]
     versions = ", ".join(f"{name} {result['versions'][name]}" for name in ("python", "torch", "transformers"))

@@ -19,6 +19,7 @@ import torch_geometric.transforms as T
 from accelerate import Accelerator
 from peft import LoraConfig
 from torch.utils.data import DistributedSampler
+from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 from tqdm import tqdm
 
@@ -100,7 +101,7 @@ def main(given: Sequence[str] | None = None) -> None:
         restore_state(runner, optimizer, parameters, state["optimizer"])
         step, losses = state["step"], state["losses"]
     # an order that does not divide among the processes is filled up with its first nodes
-    order = DistributedSampler(egos, ranks, rank, shuffle=True, seed=args.seed)
+    order: DistributedSampler[Data] = DistributedSampler(egos, ranks, rank, shuffle=True, seed=args.seed)
     share, steps_per_epoch = args.batch_size // ranks, -(-len(egos) // args.batch_size)
     num_steps = args.epochs * steps_per_epoch
     stop = min(num_steps, args.stop_after or num_steps)

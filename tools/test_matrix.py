@@ -64,12 +64,12 @@ def cases() -> list[Case]:
 
 def run(case: Case, folder: Path, keep_going: bool, args: list[str]) -> bool:
     """Installs and tests one case; whether all is well."""
-    python = folder / "bin" / "python"
+    python = str(folder / "bin" / "python")
     torch = next(line for line in (ROOT / "constraints.txt").read_text().split() if line.startswith("torch=="))
     extras = f"[{','.join(EXTRAS)}]" if case.extras else ""
     install = [python, "-m", "pip", "install", "--quiet", torch]
     for command in (
-        [sys.executable, "-m", "venv", folder],
+        [sys.executable, "-m", "venv", str(folder)],
         install,
         [*install, *case.pins, f"{ROOT}{extras}", "pytest>=8", "pytest-timeout>=2.3", "hypothesis>=6.100"],
         [python, "-m", "pip", "uninstall", "--quiet", "--yes", "pyg-textgraph"],  # the tests import the working tree

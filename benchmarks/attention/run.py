@@ -10,13 +10,12 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
-from benchmarks.common import Row, interleaved, write_results
+from benchmarks.common import Row, Run, interleaved, write_results
 from pyg_textgraph.data import TokenLayout
 from pyg_textgraph.ops import graph_attention
 
 HEADS, KV_HEADS, CHANNELS = 9, 3, 64  # SmolLM2-135M's
 DTYPES = (torch.float32, torch.bfloat16)
-Run = Callable[[], object]
 
 
 def text_layout(graphs: int, nodes: int, tokens: int) -> TokenLayout:
@@ -114,10 +113,10 @@ def flex_rows(repeats: int) -> Iterator[Row]:
 
     mask = create_block_mask(visible, None, None, size, size, device="cpu")
     compiled = torch.compile(flex_attention, dynamic=False)
-    batched = [x.transpose(0, 1)[None].contiguous() for x in (q, k, v)]
+    query, key, value = (x.transpose(0, 1)[None].contiguous() for x in (q, k, v))
 
     def flex() -> Tensor:
-        return compiled(*batched, score_mod=add_bias, block_mask=mask, enable_gqa=True)[0].transpose(0, 1)
+        return compiled(query, key, value, score_mod=add_bias, block_mask=mask, enable_gqa=True)[0].transpose(0, 1)
 
     def ours() -> Tensor:
         return graph_attention(q, k, v, layout, bias)
@@ -134,6 +133,7 @@ def error_rows(case: str, layout: TokenLayout) -> Iterator[Row]:
     functions = runs(layout, torch.bfloat16)
     ours, peer = functions["ours"], functions["eager with token bias"]
     assert isinstance(ours, partial)
+    assert isinstance(peer, partial)
     *qkv, bias = (x.detach().double().requires_grad_() for x in ours.args[1])
     exact = step(lambda q, k, v, bias: graph_attention(q, k, v, layout, bias), [*qkv, bias], ours.args[2].double())
     results = [[x.detach() for x in y] for y in (ours(), peer(), exact)]

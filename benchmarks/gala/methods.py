@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import cast
 
 import torch
 from peft import LoraConfig, get_peft_model
@@ -14,7 +15,7 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from benchmarks.gala.tasks import Question, Questions
+from benchmarks.gala.tasks import Order, Question, Questions
 from pyg_textgraph.data import GraphPrompt
 from pyg_textgraph.nn.gala import (
     GaLA,
@@ -77,7 +78,7 @@ class Methods:
             commonest = Counter(min(q.right) for q in self.validation).most_common(1)[0][0]
             return Outcome([commonest] * len(self.test), 0.0)
         if kind == "order":
-            return self.scored(self.model, self.prompts(self.test, value))
+            return self.scored(self.model, self.prompts(self.test, cast("Order", value)))
         if kind == "heads":
             return self.aligned(value)
         if kind == "demonstrations":
@@ -89,7 +90,7 @@ class Methods:
             return self.scored(self.tuned, self.prompts(self.test, "bfs"))
         raise SystemExit(f"gala: unknown method {name!r}")
 
-    def prompts(self, questions: Sequence[Question], order: str = "bfs") -> list[GraphPrompt]:
+    def prompts(self, questions: Sequence[Question], order: Order = "bfs") -> list[GraphPrompt]:
         return [self.questions.prompt(question, order) for question in questions]
 
     def scored(self, reader: GaLA | PreTrainedModel, prompts: Sequence[GraphPrompt]) -> Outcome:

@@ -15,11 +15,12 @@ from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from benchmarks.common import Row
-from benchmarks.gala.methods import Methods, centered, correct
+from benchmarks.gala.methods import Methods, correct
 from benchmarks.gala.tasks import Question
 from pyg_textgraph.data import NEIGHBOR_LABELS, GraphPrompt, linearize
 from pyg_textgraph.nn.gala import (
     average_neighbor_rank,
+    centered,
     inverse_distance,
     node_attention_similarity,
     node_rank,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from pyg_textgraph.nn.gala import option_ids
 from pyg_textgraph.sampling import CSRGraph, sample_fanout
 
 Task = Literal["semi-synthetic", "real text"]
+Order = Literal["random", "bfs", "rcm"]
 STEPS = "Think step by step about its neighbors, then end with 'Answer:' and the label."
 
 
@@ -84,7 +85,7 @@ class Questions:
         )
 
     def prompt(
-        self, question: Question, order: str, *, steps: bool = False, shown: Sequence[Question] = ()
+        self, question: Question, order: Order, *, steps: bool = False, shown: Sequence[Question] = ()
     ) -> GraphPrompt:
         """The prompt; with ``steps`` it asks for a chain of thought, ``shown`` are demonstrations."""
         template = self.template
@@ -103,7 +104,7 @@ class Questions:
             **self._words(question),
         )
 
-    def _words(self, question: Question) -> dict[str, object]:
+    def _words(self, question: Question) -> dict[str, Any]:
         return {
             "labels": question.labels, "names": question.names, "options": self.options, "max_words": self.max_words,
         }  # fmt: skip

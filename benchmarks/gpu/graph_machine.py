@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from benchmarks.common import Row
-from benchmarks.gpu.run import Run, measured
+from benchmarks.common import Row, Run
+from benchmarks.gpu.run import measured
 from benchmarks.gpu.script import main
 from benchmarks.graph_machine.run import BUDGET, EDGES, SHAPES, attention_case, layer_case, random_pointers, step
 from pyg_textgraph.data.sparse_edges import SparseEdges
@@ -30,8 +31,8 @@ def mix_case(n: int, device: str) -> dict[str, Run]:
     heat = (torch.rand(n, 2 * EDGES).to(device) + 0.5).requires_grad_()
     inputs = [*(weight for _, weight in groups), logits, heat]
 
-    def run(backend: str) -> Tensor:
-        return mix(groups, logits, BUDGET, heat, backend=backend)[1]  # type: ignore[arg-type]
+    def run(backend: Literal["auto", "blocked"]) -> Tensor:
+        return mix(groups, logits, BUDGET, heat, backend=backend)[1]
 
     return {
         "ours": partial(step, partial(run, "auto"), inputs),
@@ -44,9 +45,9 @@ def refer_case(n: int, device: str) -> dict[str, Run]:
     first, second = (random_pointers(n, EDGES, BUDGET, device) for _ in range(2))
     inputs = [x.weight.requires_grad_() for x in (first, second)]
 
-    def run(backend: str) -> Tensor:
+    def run(backend: Literal["auto", "gathered"]) -> Tensor:
         legs = (first.index, inputs[0], second.index, inputs[1])
-        return refer(*legs, BUDGET, backend=backend)[1]  # type: ignore[arg-type]
+        return refer(*legs, BUDGET, backend=backend)[1]
 
     return {
         "ours": partial(step, partial(run, "auto"), inputs),
@@ -75,8 +76,8 @@ class Captured:
         self.graph.replay()
 
 
-def captured(functions: dict[str, Run]) -> dict[str, Run]:
-    return {name: Captured(run) for name, run in functions.items()}
+def captured(make: Callable[[], dict[str, Run]]) -> dict[str, Run]:
+    return {name: Captured(run) for name, run in make().items()}
 
 
 def shapes(n: int, device: str, dtype: torch.dtype) -> Iterator[tuple[str, Callable[[], dict[str, Run]]]]:
@@ -92,7 +93,7 @@ def shapes(n: int, device: str, dtype: torch.dtype) -> Iterator[tuple[str, Calla
         for d, name in names.items():
             for what, make in (("attention", attention_case), ("layer", layer_case)):
                 functions = partial(make, n, d, device=device, dtype=dtype)
-                yield f"CUDA graph: {what} {name}", lambda make=functions: captured(make())  # type: ignore[misc]
+                yield f"CUDA graph: {what} {name}", partial(captured, functions)
 
 
 def rows_of(case: str, functions: dict[str, Run], repeats: int) -> Iterator[Row]:

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from benchmarks.common import Row
+from benchmarks.common import Row, Run
 from benchmarks.gpu.run import measured
 from benchmarks.gpu.script import main
-from benchmarks.step_cost.run import Case, step
+from benchmarks.step_cost.run import Case, loss, step
 from pyg_textgraph.nn import GTLM
 from pyg_textgraph.nn.bias import BIASES
 
@@ -43,7 +43,7 @@ DRY = (Case("gtlm graphs=2 nodes=5 tokens=30", 2, 5, 3), Case("khop k=2 nodes=9 
 
 def decoder(sizes: dict[str, object], device: str, dtype: torch.dtype) -> LlamaForCausalLM:
     torch.manual_seed(0)
-    config = LlamaConfig(**sizes, attn_implementation="sdpa", dtype=dtype)  # type: ignore[arg-type]
+    config = LlamaConfig(**sizes, attn_implementation="sdpa", dtype=dtype)
     with torch.device(device):
         return LlamaForCausalLM(config).to(dtype)
 
@@ -61,18 +61,18 @@ def plain_loss(model: nn.Module, batch: Batch, dtype: torch.dtype) -> Tensor:
     return nn.functional.cross_entropy(logits.float().flatten(0, 1), labels[:, at].flatten())
 
 
-def steps(case: Case, sizes: dict[str, object], device: str, dtype: torch.dtype) -> dict[str, Callable[[], None]]:
+def steps(case: Case, sizes: dict[str, object], device: str, dtype: torch.dtype) -> dict[str, Run]:
     """Training steps of both models, and of GTLM without its biases: attention in both directions."""
     batch = case.batch().to(device)
     plain = get_peft_model(decoder(sizes, device, dtype), lora()).train()
-    out = {"plain": step(plain, partial(plain_loss, plain, batch, dtype))}
+    out: dict[str, Run] = {"plain": step(plain, partial(plain_loss, plain, batch, dtype))}
     for name, biases in (("gtlm", BIASES), ("no bias", ())):
         model = GTLM(decoder(sizes, device, dtype), lora=lora(), k_hop=case.k_hop, biases=biases).to(device).train()
-        out[name] = step(model, lambda model=model: model(batch).loss)
+        out[name] = step(model, partial(loss, model, batch))
     return out
 
 
-def rows_of(case: Case, functions: dict[str, Callable[[], None]], repeats: int) -> list[Row]:
+def rows_of(case: Case, functions: dict[str, Run], repeats: int) -> list[Row]:
     weights = torch.cuda.memory_allocated() / 2**30  # of all models: they take turns
     seconds, memory = measured(functions, repeats)
     memory = {name: peak - weights for name, peak in memory.items()}

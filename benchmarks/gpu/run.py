@@ -10,12 +10,11 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.attention.run import k_hop, step, text_layout
-from benchmarks.common import Row, interleaved
+from benchmarks.common import Row, Run, interleaved
 from benchmarks.gpu.script import main
 from pyg_textgraph.data import TokenLayout
 from pyg_textgraph.ops import graph_attention
 
-Run = Callable[[], list[Tensor]]
 LLAMA_1B, SMOLLM2, HEAD_128 = (32, 8, 64), (9, 3, 64), (32, 8, 128)  # query heads, key heads, channels
 # graphs, nodes, tokens per node
 CASES = {

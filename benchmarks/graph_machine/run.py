@@ -4,13 +4,13 @@ import argparse
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.common import interleaved, write_results
+from benchmarks.common import Run, interleaved, write_results
 from pyg_textgraph.data.sparse_edges import SparseEdges
 from pyg_textgraph.nn.graph_machine_layer import GraphMachineLayer
 from pyg_textgraph.nn.models.graph_machine import GraphMachineConfig
@@ -31,24 +31,23 @@ def random_pointers(n: int, k: int, s: int, device: str = "cpu") -> SparseEdges:
     return SparseEdges(index.to(device), torch.rand(n, k, s).softmax(-1).to(device))
 
 
-def attention_case(
-    n: int, d: int, device: str = "cpu", dtype: torch.dtype = torch.float32
-) -> dict[str, Callable[[], None]]:
+def attention_case(n: int, d: int, device: str = "cpu", dtype: torch.dtype = torch.float32) -> dict[str, Run]:
     heads, groups, dim = SHAPES[d]
     q, k, v = (torch.randn(n, h, dim, device=device).to(dtype).requires_grad_() for h in (heads, groups, groups))
     edges = random_pointers(n, groups, BUDGET, device)
     weight, (node, edge) = edges.weight.requires_grad_(), (torch.rand(n, h).to(device) + 0.5 for h in (heads, groups))
     inputs = [q, k, v, weight, node.requires_grad_(), edge.requires_grad_()]
 
-    def sparse(backend: str) -> Tensor:
+    def sparse(backend: Literal["auto", "reference"]) -> Tensor:
         return edge_attention(q, k, v, edges.index, weight, node, edge, backend=backend)[0]
 
-    dense = [t.detach().transpose(0, 1).unsqueeze(0).contiguous().requires_grad_() for t in (q, k, v)]
+    query, key, value = (t.detach().transpose(0, 1).unsqueeze(0).contiguous().requires_grad_() for t in (q, k, v))
+    dense = [query, key, value]
 
     def causal(**mask: Any) -> Tensor:
-        return F.scaled_dot_product_attention(*dense, enable_gqa=True, **mask)
+        return F.scaled_dot_product_attention(query, key, value, enable_gqa=True, **mask)
 
-    cases = {
+    cases: dict[str, Run] = {
         "ours": partial(step, partial(sparse, "auto"), inputs),
         "causal SDPA": partial(step, partial(causal, is_causal=True), dense),
         "naive gather": partial(step, partial(sparse, "reference"), inputs),
@@ -61,7 +60,7 @@ def attention_case(
 
 def layer_case(
     n: int, d: int, referrals: int = 3, device: str = "cpu", dtype: torch.dtype = torch.float32
-) -> dict[str, Callable[[], None]]:
+) -> dict[str, Run]:
     heads, groups, dim = SHAPES[d]
     sparse = GraphMachineLayer(d, 3 * d, heads, groups, dim, EDGES, (BUDGET,) * 4, [(8,)] * referrals)
     config = GraphMachineConfig(

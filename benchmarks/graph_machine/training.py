@@ -72,7 +72,7 @@ def new_model(config: GraphMachineConfig, args: argparse.Namespace) -> GraphMach
 
 
 def write_report(metric: str, model: GraphMachineLM, outcome: dict[str, Any], args: argparse.Namespace) -> None:
-    """``report.json`` of a finished run, which results.py reads, and its model; only the first process writes."""
+    """``report.json`` of a finished run, which compare.py reads, and its model; only the first process writes."""
     if not is_first_process():
         return
     report = {

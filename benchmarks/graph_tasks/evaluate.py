@@ -49,7 +49,7 @@ def teacher_forced_match(model: GTLM, data: Dataset[Any], batch_size: int = 16) 
 
 def longest_answer(model: GTLM, answers: Sequence[str]) -> int:
     """Tokens of the longest answer, end token included."""
-    return max(answer_ids(model.tokenizer, answer).numel() for answer in set(answers))  # type: ignore[arg-type]
+    return max(answer_ids(model.tokenizer, answer).numel() for answer in set(answers))
 
 
 def most_frequent(train: Sequence[str], test: Sequence[str]) -> float:

@@ -95,7 +95,7 @@ def run(task: Task, method: Method, settings: Settings, folder: Path, resume: bo
     optimizer = torch.optim.AdamW(model.param_groups(settings.lr, settings.bias_lr))
     start = time.perf_counter()
     Trainer(model, Subset(train, chosen[:needed]), optimizer, config, folder, name=f"{method} {task}").run(resume)
-    about = {"settings": asdict(settings), "weights": source}
+    about: Row = {"settings": asdict(settings), "weights": source}
     about["minutes_of_last_start"] = round((time.perf_counter() - start) / 60, 1)
     rows += [row | about for row in write_all(writer, task, tests, f"{method} test={len(tests)}")]
     if task == "edge":

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.common import Row, interleaved
-from benchmarks.graphformers.results import record
+from benchmarks.graphformers.report import record
 from pyg_textgraph.data import NeighborBatch, PackedTexts
 from pyg_textgraph.nn import GraphFormers, PooledTextEncoder, TextGraphEncoder, link_loss
 from pyg_textgraph.pretrained import MINILM, fetch

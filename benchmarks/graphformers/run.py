@@ -17,7 +17,7 @@ from benchmarks.cli import interruptible, parse, resumable
 from benchmarks.common import Row
 from benchmarks.graphformers import jobs
 from benchmarks.graphformers.jobs import SMOKE, Job, LinkData, Settings
-from benchmarks.graphformers.results import record
+from benchmarks.graphformers.report import record
 from pyg_textgraph.pretrained import MINILM, fetch
 
 CASCADES = ("mean", "max", "attention", "gat")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch_geometric.transforms as T
@@ -47,7 +48,7 @@ class GTLMConfig:
 def load(config: GTLMConfig) -> GTLM:
     base = fetch(config.base)[0] if config.base in WHEELS else config.base
     lora = LoraConfig(r=config.rank, lora_alpha=2 * config.rank, lora_dropout=0.05)
-    own = {} if config.num_neighbors else {"biases": ()}
+    own: dict[str, Any] = {} if config.num_neighbors else {"biases": ()}
     model = GTLM.from_pretrained(base, lora=lora, dtype=getattr(torch, config.dtype), **own)
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable()

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -83,6 +84,11 @@ def step(model: nn.Module, loss: Callable[[], Tensor]) -> Callable[[], None]:
     return run
 
 
+def loss(model: GTLM, batch: Batch) -> Tensor:
+    loss: Tensor = model(batch).loss
+    return loss
+
+
 def plain_step(model: nn.Module, batch: Batch) -> Callable[[], None]:
     ids = batch.input_ids.view(batch.num_graphs, -1)
     labels = batch.labels[batch.labels >= 0].view(batch.num_graphs, 2)
@@ -104,7 +110,7 @@ def make_step(kind: str, case: Case) -> Callable[[], None]:
         return plain_step(model, batch)
     biases = BIASES if kind == "gtlm" else ()
     ours = GTLM.from_pretrained(name, lora=lora(), dtype=torch.bfloat16, k_hop=case.k_hop, biases=biases).train()
-    return step(ours, lambda: ours(batch).loss)
+    return step(ours, partial(loss, ours, batch))
 
 
 def peak(kind: str, case: Case) -> float:

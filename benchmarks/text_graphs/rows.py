@@ -38,7 +38,9 @@ SETTINGS = {
     "verbs": Settings("Which class is this verb?", num_neighbors=10, max_neighbor_tokens=10, **SIZES),
     "dblp": Settings("Which area is this paper from?", num_neighbors=6, max_neighbor_tokens=24, **SIZES),
 }
-SMOKE = {"train_nodes": 8, "validation_nodes": 4, "test_nodes": 6, "num_neighbors": 4, "rank": 2, "validations": 1}
+SMOKE: dict[str, Any] = {
+    "train_nodes": 8, "validation_nodes": 4, "test_nodes": 6, "num_neighbors": 4, "rank": 2, "validations": 1,
+}  # fmt: skip
 LANGUAGE_MODELS: dict[str, Method] = {
     "zero-shot LM": "zero-shot",
     "text-only LM": "text only",

@@ -3,7 +3,8 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 
 import networkx as nx
 import numpy as np
@@ -12,10 +13,10 @@ import torch
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 from torch_geometric.data import Data
-from torch_geometric.transforms import AddRandomWalkPE
+from torch_geometric.transforms import AddRandomWalkPE, BaseTransform
 from torch_geometric.utils import to_networkx, to_scipy_sparse_matrix
 
-from benchmarks.common import Row, interleaved, write_results
+from benchmarks.common import Row, Run, interleaved, write_results
 from benchmarks.transforms import sampler
 from pyg_textgraph.transforms import AddMagneticLaplacian, AddRRWP, AddSPD, k_hop_pairs
 
@@ -73,7 +74,11 @@ def k_hop_by_networkx(data: Data, k: int) -> list[tuple[int, int]]:
     return [(u, v) for u, near in nx.all_pairs_shortest_path_length(graph, cutoff=k) for v in near if u != v]
 
 
-def compare(case: str, repeats: int, ours: Callable[[], object], peer: str, theirs: Callable[[], object]) -> Row:
+def on(transform: BaseTransform, data: Data) -> Run:
+    return lambda: transform(data)
+
+
+def compare(case: str, repeats: int, ours: Run, peer: str, theirs: Run) -> Row:
     seconds = interleaved({"ours": ours, "peer": theirs}, repeats)
     value, peer_value = seconds["ours"], seconds["peer"]
     values = {"value": value, "peer": peer, "peer_value": peer_value, "ratio": value / peer_value}
@@ -84,19 +89,17 @@ def dense_rows(num_nodes: int, repeats: int) -> Iterator[Row]:
     """All pairs of one graph, from ``edge_index`` on."""
     data, oneway = random_graph(num_nodes, 3 * num_nodes), random_graph(num_nodes, 3 * num_nodes, directed=True)
     for peer, distances in (("networkx", networkx_distances), ("scipy shortest_path", scipy_distances)):
-        yield compare(f"spd nodes={num_nodes}", repeats, lambda: AddSPD()(data), peer, lambda f=distances: f(data))
+        yield compare(f"spd nodes={num_nodes}", repeats, on(AddSPD(), data), peer, partial(distances, data))
     diagonals = AddRandomWalkPE(WALK_LENGTH - 1)
     for peer, powers in (("numpy matrix powers", dense_powers), ("PyG AddRandomWalkPE, N of the N² pairs", diagonals)):
-        yield compare(
-            f"rrwp nodes={num_nodes}", repeats, lambda: AddRRWP(WALK_LENGTH)(data), peer, lambda f=powers: f(data)
-        )
+        yield compare(f"rrwp nodes={num_nodes}", repeats, on(AddRRWP(WALK_LENGTH), data), peer, partial(powers, data))
     for kind, graph in (("undirected", data), ("directed", oneway)):
         yield compare(
             f"magnetic nodes={num_nodes} {kind}",
             repeats,
-            lambda graph=graph: AddMagneticLaplacian(q=0.25)(graph),
+            on(AddMagneticLaplacian(q=0.25), graph),
             "scipy eigh",
-            lambda graph=graph: scipy_magnetic(graph),
+            partial(scipy_magnetic, graph),
         )
 
 
@@ -109,14 +112,14 @@ def k_hop_rows(num_nodes: int, num_edges: int, repeats: int) -> Iterator[Row]:
         "rrwp": ("scipy sparse matrix powers, all pairs", lambda data, k: sparse_powers(data)),
     }
     for k in (1, 2):
-        ours = {
-            "pairs": lambda k=k: k_hop_pairs(data.edge_index, num_nodes, k),
-            "spd": lambda k=k: AddSPD(k_hop=k)(data),
-            "rrwp": lambda k=k: AddRRWP(WALK_LENGTH, k_hop=k)(data),
+        ours: dict[str, Run] = {
+            "pairs": partial(k_hop_pairs, data.edge_index, num_nodes, k),
+            "spd": on(AddSPD(k_hop=k), data),
+            "rrwp": on(AddRRWP(WALK_LENGTH, k_hop=k), data),
         }
         for name, (peer, run) in peers.items():
             case = f"{name} nodes={num_nodes} k_hop={k}"
-            yield compare(case, repeats, ours[name], peer, lambda k=k, run=run: run(data, k))
+            yield compare(case, repeats, ours[name], peer, partial(run, data, k))
 
 
 def main() -> None:

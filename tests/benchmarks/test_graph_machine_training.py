@@ -6,10 +6,10 @@ import torch
 from torch.testing import assert_close
 
 from benchmarks.graph_machine.chase import COLOURS, REACH, accuracy, follow, puzzles
+from benchmarks.graph_machine.compare import compare
 from benchmarks.graph_machine.figures import accuracy as accuracy_figure
 from benchmarks.graph_machine.figures import pointers
 from benchmarks.graph_machine.pretrain import batch_of, held_out_loss
-from benchmarks.graph_machine.results import compare
 from benchmarks.graph_machine.text import documents, packed, train_tokenizer
 from benchmarks.graph_machine.training import Recipe, fit, optimizer_of
 from benchmarks.graph_machine.variants import VARIANTS, small_config
