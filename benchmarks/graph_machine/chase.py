@@ -7,15 +7,13 @@ python -m benchmarks.graph_machine.chase --variant hyperion-r3 --seed 0 --folder
 
 from __future__ import annotations
 
-import argparse
 from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.graph_machine.training import Batch, add_recipe, fit, new_model, recipe_of, write_report
-from benchmarks.graph_machine.variants import VARIANTS, small_config
+from benchmarks.graph_machine.training import Batch, new_parser, train
 from pyg_textgraph.nn import GraphMachineLM
 
 COLOURS, REACH = 8, 7  # by default; the longest jump is REACH
@@ -86,37 +84,24 @@ def accuracy(model: GraphMachineLM, ids: Tensor, labels: Tensor, colours: int, s
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--variant", choices=VARIANTS, default="hyperion-r3")
-    parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--edges", type=int, default=16)
+    parser = new_parser(__doc__, width=128, layers=4, warmup=50, learning_rate=2e-3, batch_size=16)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--colours", type=int, default=COLOURS)
     parser.add_argument("--reach", type=int, default=REACH, help="the longest jump")
     parser.add_argument("--roots", type=float, default=0.15, help="share of the tokens that hold a colour")
-    parser.add_argument("--batch-size", type=int, default=16, help="sequences per step, over all processes")
     parser.add_argument("--test-size", type=int, default=256)
-    add_recipe(parser, steps=400, warmup=50, learning_rate=2e-3)
     args = parser.parse_args()
 
     task = {"length": args.length, "colours": args.colours, "reach": args.reach, "roots": args.roots}
-    vocabulary = 1 + args.colours + args.reach
-    config = small_config(
-        args.variant, width=args.width, layers=args.layers, edges=args.edges, vocab_size=vocabulary, head_dim=32
-    )
-    model = new_model(config, args)
-    args.folder.mkdir(parents=True, exist_ok=True)
     ids, labels = puzzles(TEST_SEED, args.test_size, **task)
-    outcome = fit(
-        model,
+    train(
+        args,
         partial(puzzles, size=args.batch_size, **task),
         partial(accuracy, ids=ids, labels=labels, colours=args.colours, size=args.batch_size),
-        recipe_of(args),
-        args.folder,
+        "accuracy",
+        1 + args.colours + args.reach,
+        head_dim=32,
     )
-    outcome["measured"] = outcome["measured"]["100%"]
-    write_report("accuracy", model, outcome, args)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ torchrun --nproc-per-node 2 -m benchmarks.graph_machine.pretrain --variant dense
 
 from __future__ import annotations
 
-import argparse
 from functools import partial
 from pathlib import Path
 
@@ -14,16 +13,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.graph_machine.text import documents, packed, train_tokenizer
-from benchmarks.graph_machine.training import (
-    Batch,
-    add_recipe,
-    fit,
-    is_first_process,
-    new_model,
-    recipe_of,
-    write_report,
-)
-from benchmarks.graph_machine.variants import VARIANTS, small_config
+from benchmarks.graph_machine.training import Batch, is_first_process, new_parser, train
 from pyg_textgraph.nn import GraphMachineLM
 
 HELD_OUT = 0.03  # share of the sequences
@@ -47,18 +37,12 @@ def held_out_loss(model: GraphMachineLM, rows: Tensor, size: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--variant", choices=VARIANTS, default="hyperion-r3")
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--edges", type=int, default=16)
+    parser = new_parser(__doc__, width=256, layers=8, warmup=40, learning_rate=1e-3, batch_size=8)
     parser.add_argument("--vocab-size", type=int, default=4096)
     parser.add_argument("--length", type=int, default=512)
-    parser.add_argument("--batch-size", type=int, default=8, help="sequences per step, over all processes")
     parser.add_argument("--text", type=Path, nargs="*", default=[], help="text files, or folders of them")
     parser.add_argument("--dataset", type=Path, help="a folder that Hugging Face's Dataset.save_to_disk wrote")
     parser.add_argument("--wordnet", type=Path, help="a folder with WordNet's database; by default its verbs only")
-    add_recipe(parser, steps=400, warmup=40)
     args = parser.parse_args()
 
     texts = documents(args.text, args.dataset, args.wordnet)
@@ -67,19 +51,14 @@ def main() -> None:
     held = max(1, round(HELD_OUT * len(rows)))
     if len(rows) - held < args.batch_size:
         parser.error(f"the text gives {len(rows)} sequences of {args.length} tokens: too few for a batch")
-    config = small_config(
-        args.variant, width=args.width, layers=args.layers, edges=args.edges, vocab_size=len(tokenizer)
-    )
-    model = new_model(config, args)
-    args.folder.mkdir(parents=True, exist_ok=True)
-    outcome = fit(
-        model,
+    train(
+        args,
         partial(batch_of, rows=rows[held:], size=args.batch_size),
         partial(held_out_loss, rows=rows[:held], size=args.batch_size),
-        recipe_of(args),
-        args.folder,
+        "loss",
+        len(tokenizer),
+        quarters=True,
     )
-    write_report("loss", model, outcome, args)
     if is_first_process():
         tokenizer.save_pretrained(args.folder / "model")
 

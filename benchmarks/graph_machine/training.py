@@ -16,7 +16,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from pyg_textgraph.nn import GraphMachineConfig, GraphMachineLM
+from benchmarks.graph_machine.variants import VARIANTS, small_config
+from pyg_textgraph.nn import GraphMachineLM
 from pyg_textgraph.train.checkpoint import (
     has_checkpoint,
     load_checkpoint,
@@ -27,6 +28,7 @@ from pyg_textgraph.train.checkpoint import (
 
 Batch = tuple[Tensor, Tensor]
 """Token ids and labels (b, n), −100 where nothing is predicted."""
+QUARTERS = (0.25, 0.5, 0.75, 1.0)
 
 
 @dataclass(frozen=True)
@@ -47,34 +49,52 @@ class Recipe:
         return min((step + 1) / self.warmup, (self.steps - step) / max(1, self.steps - self.warmup))
 
 
-def add_recipe(parser: argparse.ArgumentParser, steps: int, warmup: int, learning_rate: float = 1e-3) -> None:
-    """Command-line arguments of a run."""
+def new_parser(doc: str | None, **defaults: int | float) -> argparse.ArgumentParser:
+    """The command line of a run: sizes of the model and the recipe, with a task's own defaults."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--variant", choices=VARIANTS, default="hyperion-r3")
+    parser.add_argument("--width", type=int)
+    parser.add_argument("--layers", type=int)
+    parser.add_argument("--edges", type=int, default=16)
     parser.add_argument("--folder", type=Path, required=True, help="checkpoint and report; an old run there goes on")
-    parser.add_argument("--steps", type=int, default=steps)
-    parser.add_argument("--warmup", type=int, default=warmup)
-    parser.add_argument("--learning-rate", type=float, default=learning_rate)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--warmup", type=int)
+    parser.add_argument("--learning-rate", type=float)
+    parser.add_argument("--batch-size", type=int, help="sequences per step, over all processes")
     parser.add_argument("--seed", type=int, default=0, help="of the weights; the data's order is always the same")
     parser.add_argument("--bfloat16", action=argparse.BooleanOptionalAction, default=torch.cuda.is_available())
     parser.add_argument("--checkpointing", action="store_true", help="recompute activations")
+    parser.set_defaults(**defaults)
+    return parser
 
 
-def recipe_of(args: argparse.Namespace) -> Recipe:
-    return Recipe(args.steps, args.learning_rate, args.warmup, bfloat16=args.bfloat16)
-
-
-def new_model(config: GraphMachineConfig, args: argparse.Namespace) -> GraphMachineLM:
-    """Weights that depend on the seed alone."""
+def train(
+    args: argparse.Namespace,
+    batch_of: Callable[[int], Batch],
+    evaluate: Callable[[GraphMachineLM], Any],
+    metric: str,
+    vocab_size: int,
+    *,
+    head_dim: int = 64,
+    quarters: bool = False,
+) -> None:
+    """A whole run from its command line; evaluates at the end, or after every quarter of the steps."""
+    sizes = {"width": args.width, "layers": args.layers, "edges": args.edges}
     torch.manual_seed(args.seed)
-    model = GraphMachineLM(config)
+    model = GraphMachineLM(small_config(args.variant, **sizes, vocab_size=vocab_size, head_dim=head_dim))
     if args.checkpointing:
         model.gradient_checkpointing_enable()
-    return model
+    args.folder.mkdir(parents=True, exist_ok=True)
+    recipe = Recipe(args.steps, args.learning_rate, args.warmup, bfloat16=args.bfloat16)
+    outcome = fit(model, batch_of, evaluate, recipe, args.folder, QUARTERS if quarters else (1.0,))
+    if not quarters:
+        outcome["measured"] = outcome["measured"]["100%"]
+    if is_first_process():
+        write_report(metric, model, outcome, args)
 
 
 def write_report(metric: str, model: GraphMachineLM, outcome: dict[str, Any], args: argparse.Namespace) -> None:
-    """``report.json`` of a finished run, which compare.py reads, and its model; only the first process writes."""
-    if not is_first_process():
-        return
+    """``report.json`` of a finished run, which compare.py reads, and its model."""
     report = {
         "variant": args.variant,
         "seed": args.seed,
@@ -119,7 +139,7 @@ def fit(
     evaluate: Callable[[GraphMachineLM], Any],
     recipe: Recipe,
     folder: Path,
-    fractions: tuple[float, ...] = (0.25, 0.5, 0.75, 1.0),
+    fractions: tuple[float, ...] = QUARTERS,
 ) -> dict[str, Any]:
     """Trains, and evaluates after the given fractions of all steps.
 
