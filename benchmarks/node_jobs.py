@@ -75,8 +75,7 @@ class Job:
     """One language model, its training and its answers.
 
     - ``"gtlm"`` reads the texts of a node and of its surroundings, with all three biases
-    - ``"serialized graph"`` reads the same texts, and the edges, written out one after the other; relations have the
-      names in ``data.edge_text``, none by default
+    - ``"serialized graph"`` reads the same texts, and the edges with their relations, written out one after the other
     - ``"graph tokens"`` reads the node's text after one soft token per node, ``data.x`` projected
     - ``"text only"`` reads the node's text alone
     - ``"zero-shot"`` does so untrained; each class's mean score over the validation nodes is subtracted

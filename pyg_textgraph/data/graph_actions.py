@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.data.storage import E_KEYS, N_KEYS
 
-from pyg_textgraph.data.text_attributed_data import PAIR_KEYS, TOKEN_KEYS, TextAttributedData
+from pyg_textgraph.data.text_attributed_data import EDGE_TEXT_KEYS, PAIR_KEYS, TOKEN_KEYS, TextAttributedData
 from pyg_textgraph.data.tokenization import node_texts
 
 # what would lack a row for a written node or edge, or would be wrong after it
@@ -211,10 +211,10 @@ def checked_graph(data: Data) -> TextAttributedData:
     Raises:
         ValueError: If it has no texts, or attributes of nodes, edges or pairs that a written one would lack.
     """
-    fixed = [key for key in _FIXED if key in data]
+    out = TextAttributedData.from_data(data)
+    fixed = [key for key in _FIXED if key in out] + [key for key, value in out if _has_rows(out, key, value)]
     if fixed:
         raise ValueError(f"the graph has '{fixed[0]}', which written nodes or edges lack; write before it is added")
-    out = TextAttributedData.from_data(data)
     out.text = node_texts(out)
     if "edge_index" not in out or out.edge_index is None:
         out.edge_index = torch.empty(2, 0, dtype=torch.long)
@@ -224,6 +224,15 @@ def checked_graph(data: Data) -> TextAttributedData:
     out.num_nodes = len(out.text)
     out.validate()
     return out
+
+
+def _has_rows(data: TextAttributedData, key: str, value: object) -> bool:
+    """Whether an attribute belongs to nodes or edges; one number alone belongs to the graph."""
+    if key in ("edge_index", "text", *EDGE_TEXT_KEYS, "class_names", "actions", "mentions"):
+        return False
+    if isinstance(value, Tensor) and value.numel() == 1:
+        return False
+    return bool(data.is_node_attr(key) or data.is_edge_attr(key))
 
 
 def action_steps(data: Data, grammar: GraphGrammar) -> list[TextAttributedData]:

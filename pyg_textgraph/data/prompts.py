@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.data.storage import N_KEYS
 
-from pyg_textgraph.data.text_attributed_data import TextAttributedData
+from pyg_textgraph.data.text_attributed_data import EDGE_TEXT_KEYS, PAIR_KEYS, TextAttributedData
 from pyg_textgraph.data.tokenization import node_texts
 
 if TYPE_CHECKING:
@@ -69,7 +70,12 @@ class TaskPrompt:
         Args:
             data: Has ``input_ids``, ``num_tokens`` and ``target``.
             answer: Index of the right answer, which is appended and supervised; none by default.
+
+        Raises:
+            ValueError: If there is no such answer.
         """
+        if answer is not None and not 0 <= answer < len(self.answers):
+            raise ValueError(f"TaskPrompt: 'answer' is {answer}, expected an index of {len(self.answers)} answers")
         extra = self.question_ids if answer is None else torch.cat([self.question_ids, self.answer_ids[answer]])
         supervised = 0 if answer is None else self.answer_ids[answer].numel()
         return append_to_target(data, extra, supervised)
@@ -123,22 +129,30 @@ def drop_answer(data: TextAttributedData) -> TextAttributedData:
 def add_question_node(data: Data, question: str, mentions: Sequence[int] | Tensor | None = None) -> TextAttributedData:
     """A copy of a graph with a question as one more node, the target, that points at the nodes it mentions.
 
+    Attributes with one row per node speak of the first N nodes.
+
     Args:
         data: Has ``text`` (or ``text_nodes``).
         question: The new node's text.
         mentions: The nodes the question is about; all nodes by default (whole-graph questions).
 
     Raises:
-        ValueError: If a mentioned node is not in the graph, or edges carry attributes the new edges would lack.
+        ValueError: If a mentioned node is not in the graph, or the graph carries what new edges or the new node would
+            lack: texts or attributes of edges, PyG's own features of nodes, tokens, pair features.
     """
     out = TextAttributedData.from_data(data)
     n = int(data.num_nodes or 0)
     to = torch.arange(n) if mentions is None else torch.as_tensor(mentions, dtype=torch.long)
     if to.numel() and (int(to.min()) < 0 or int(to.max()) >= n):
         raise ValueError(f"add_question_node: 'mentions' is {to.tolist()}, expected node indices in [0, {n})")
-    extra = [key for key in data.edge_attrs() if key != "edge_index"]
+    extra = [key for key, _ in out if key in EDGE_TEXT_KEYS or (key != "edge_index" and out.is_edge_attr(key))]
     if extra:
         raise ValueError(f"add_question_node: edges carry {extra}; turn them into nodes first (IncidenceGraph)")
+    early = next((key for key in (*sorted(N_KEYS), *PAIR_KEYS, "num_tokens") if key in out), None)
+    if early:
+        raise ValueError(
+            f"add_question_node: the graph has '{early}', which a question lacks; add it after the question"
+        )
     out.text = [*node_texts(data), question]
     out.edge_index = torch.cat([data.edge_index, torch.stack([torch.full_like(to, n), to])], dim=1)
     if "relation_mask" in data:

@@ -68,7 +68,9 @@ class SpanMasking:
         count, length = ordinary.shape
         place = torch.arange(length)
         chosen = torch.zeros_like(ordinary)
-        missing = (ordinary.sum(1) * self.share + torch.rand(count, generator=generator)).long()  # [n]
+        total = ordinary.sum(1)
+        missing = (total * self.share + torch.rand(count, generator=generator)).long()  # [n]
+        missing = torch.minimum(missing, total)  # n + 0.999… is n + 1 in float32
         while (missing > 0).any():  # each round one span, of one token at least, for every text that lacks some
             free = ordinary & ~chosen
             chance = torch.rand(count, length, generator=generator).masked_fill(~free, -1)

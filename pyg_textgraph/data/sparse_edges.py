@@ -46,8 +46,8 @@ class SparseEdges:
             )
         if self.index.is_floating_point():
             raise ValueError(f"SparseEdges: 'index' is {self.index.dtype}, expected integers")
-        if self.index.numel() and not 0 <= int(self.index.min()) <= int(self.index.max()) < size:
-            raise ValueError(f"SparseEdges: 'index' points to {int(self.index.max())} but there are {size} tokens")
+        if (outside := self.index[(self.index < 0) | (self.index >= size)]).numel():
+            raise ValueError(f"SparseEdges: 'index' points to {int(outside[0])} but there are {size} tokens")
         total = self.weight.sum(-1)
         if bool((self.weight < 0).any()) or not bool((((total - 1).abs() < 1e-3) | (total == 0)).all()):
             raise ValueError("SparseEdges: the weights of an edge must be non-negative and sum to one, or all be zero")
@@ -93,11 +93,17 @@ class SparseEdges:
 
         Shapes:
             - **index**, **weight** (num_nodes, k, s)
+
+        Raises:
+            ValueError: If a node is out of range, or a weight is not finite and positive.
         """
-        if edge_index.numel() and int(edge_index.max()) >= num_nodes:
+        if (outside := edge_index[(edge_index < 0) | (edge_index >= num_nodes)]).numel():
             raise ValueError(
-                f"SparseEdges: 'edge_index' holds node {int(edge_index.max())} but the graph has {num_nodes} nodes"
+                f"SparseEdges: 'edge_index' holds node {int(outside[0])} but the graph has {num_nodes} nodes"
             )
+        if edge_weight is not None and not bool((edge_weight.isfinite() & (edge_weight > 0)).all()):
+            wrong = float(edge_weight[~(edge_weight.isfinite() & (edge_weight > 0))][0])
+            raise ValueError(f"SparseEdges: 'edge_weight' holds {wrong}, expected finite numbers above 0")
         source, target = edge_index
         pair, place = (target * num_nodes + source).unique(return_inverse=True)
         ones = torch.ones(source.numel(), device=source.device) if edge_weight is None else edge_weight.view(-1)

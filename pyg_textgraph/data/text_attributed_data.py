@@ -14,6 +14,7 @@ from torch_geometric.data.storage import GlobalStorage
 TOKEN_KEYS = ("input_ids", "labels")
 PAIR_KEYS = ("spd", "rrwp", "pair_index", "magnetic_eigvals", "magnetic_eigvecs", "magnetic_num_eigvals")
 TEXT_KEYS = ("text", "text_nodes", "text_edges")
+EDGE_TEXT_KEYS = ("text_edges", "edge_text")
 # PyG guesses node and edge attributes by size, which misfiles these when N = 1 or E = N²
 _NEVER_PER_NODE = frozenset((*TOKEN_KEYS, *PAIR_KEYS, "target", "text_edges"))
 _NEVER_PER_EDGE = frozenset((*TOKEN_KEYS, *PAIR_KEYS, "target", "num_tokens", "text", "text_nodes"))
@@ -30,6 +31,8 @@ class TextGraphStorage(GlobalStorage):
 
     def is_edge_attr(self, key: str) -> bool:
         if key in _NEVER_PER_EDGE or key in TEXT_KEYS:
+            return False
+        if key == "y" and isinstance(self[key], Tensor) and self[key].numel() == 1:  # of the graph, also where E = 1
             return False
         return super().is_edge_attr(key)
 
@@ -142,6 +145,64 @@ class TextAttributedData(Data):
                     out[key] = self[key][tokens]
         return super(TextAttributedData, out).subgraph(subset)
 
+    def edge_subgraph(self, subset: Tensor) -> Self:
+        """Returns the graph with some of its edges; pair features are dropped, as they need all of them.
+
+        Args:
+            subset: The edges to keep, indices or a mask.
+        """
+        out = copy.copy(self)
+        for key in PAIR_KEYS:
+            if key in out:
+                del out[key]
+        return super(TextAttributedData, out).edge_subgraph(subset)
+
+    def sort(self, sort_by_row: bool = True) -> Self:
+        """Returns the graph with its edges in order, their texts with them."""
+        texts = self._edge_texts()
+        if not texts:
+            return super().sort(sort_by_row)
+        out = copy.copy(self)
+        for key in texts:
+            del out[key]
+        out.edge_place = torch.arange(self.num_edges, device=self.edge_index.device)
+        out = super(TextAttributedData, out).sort(sort_by_row)
+        order = out.edge_place.tolist()
+        del out.edge_place
+        for key, value in texts.items():
+            out[key] = [value[i] for i in order]
+        return out
+
+    def coalesce(self) -> Self:
+        """Returns the graph with its edges in order and each one once.
+
+        Raises:
+            ValueError: If parallel edges have different texts.
+        """
+        texts = self._edge_texts()
+        out = super().coalesce()
+        for key, value in texts.items():
+            text_of: dict[tuple[int, ...], str] = {}
+            for ends, text in zip(map(tuple, self.edge_index.T.tolist()), value, strict=True):
+                if text_of.setdefault(ends, text) != text:
+                    raise ValueError(
+                        f"coalesce: '{key}' of edges {ends} is {text_of[ends]!r} and {text!r}, expected one"
+                    )
+            out[key] = [text_of[tuple(ends)] for ends in out.edge_index.T.tolist()]
+        return out
+
+    def _edge_texts(self) -> dict[str, list[str]]:
+        """The texts of edges by their key.
+
+        Raises:
+            ValueError: If there is not one for each edge.
+        """
+        texts = {key: self[key] for key in EDGE_TEXT_KEYS if key in self}
+        for key, value in texts.items():
+            if len(value) != self.num_edges:
+                raise ValueError(f"'{key}' has {len(value)} entries but the graph has {self.num_edges} edges")
+        return texts
+
     def validate(self, raise_on_error: bool = True) -> bool:
         """Checks the fields against each other.
 
@@ -170,6 +231,9 @@ class TextAttributedData(Data):
                 return f"'edge_index' holds node {bad} but the graph has {n} nodes"
         if "text" in self and not hasattr(self, "ptr") and len(self.text) != n:
             return f"'text' has {len(self.text)} entries but the graph has {n} nodes"
+        for key in EDGE_TEXT_KEYS:
+            if key in self and not hasattr(self, "ptr") and len(self[key]) != self.num_edges:
+                return f"'{key}' has {len(self[key])} entries but the graph has {self.num_edges} edges"
         if "num_tokens" in self:
             count = self.num_tokens
             if count.dtype != torch.long or count.shape != (n,):

@@ -233,7 +233,9 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     try:
         with _lines(path) as lines:
             if kind == ".jsonl":
-                yield from ((number, json.loads(line)) for number, line in enumerate(lines, 1) if line.strip())
+                for number, line in enumerate(lines, 1):
+                    if line.strip():
+                        yield number, {key: "" if x is None else x for key, x in json.loads(line).items()}
             else:
                 yield from enumerate(csv.DictReader(lines, delimiter="\t" if kind == ".tsv" else ","), 1)
     finally:

@@ -176,24 +176,25 @@ def _tag_dataset(files: Folders, num_nodes: int) -> Texts:
 
 
 def _written(texts: Texts, template: str | None, missing: str, name: str) -> list[str]:
-    absent = [i for i, node_id in enumerate(texts.ids) if node_id not in texts.columns]
+    out = [_text(texts.columns.get(node_id), template) for node_id in texts.ids]
+    absent = [i for i, text in enumerate(out) if not text]
     if absent and missing == "error":
         without_id = sum(not texts.ids[i] for i in absent)
         raise ValueError(
             f"attach_text: {len(absent)} of {len(texts.ids)} nodes of {name!r} have no text, {without_id} of them no "
             f"id; first node {absent[0]}, id {texts.ids[absent[0]]!r}; pass missing='…' (any text) to go on without"
         )
-    out = []
-    for node_id in texts.ids:
-        row = texts.columns.get(node_id)
-        if row is None:
-            out.append(missing)
-        elif template is None:
-            out.append("\n".join(x.strip() for x in row.values() if x.strip()))
-        else:
-            try:
-                out.append(template.format_map(row).strip())
-            except KeyError as error:
-                columns = ", ".join(map(repr, row))
-                raise ValueError(f"attach_text: 'template' asks for {error}, the columns are {columns}") from error
-    return out
+    return [text or missing for text in out]
+
+
+def _text(row: Mapping[str, str] | None, template: str | None) -> str:
+    """A node's text, empty where there is none."""
+    if row is None or not any(x.strip() for x in row.values()):
+        return ""
+    if template is None:
+        return "\n".join(x.strip() for x in row.values() if x.strip())
+    try:
+        return template.format_map(row).strip()
+    except KeyError as error:
+        columns = ", ".join(map(repr, row))
+        raise ValueError(f"attach_text: 'template' asks for {error}, the columns are {columns}") from error

@@ -185,13 +185,12 @@ class Table:
         self._refuse(twice, values, f"{name!r} is there already")
         return number
 
-    def ends(self, name: str, number: Mapping[Any, int], where: str) -> Tensor:
-        """The nodes that a column of ids stands for. Shapes: **returns** (rows,)"""
-        values = self.complete(name)
-        self._refuse(
-            [i for i, x in enumerate(values) if x not in number], values, f"{name!r} is not in {where}", number
-        )
-        return torch.tensor([number[x] for x in values], dtype=torch.long)
+    def ends(self, name: str, number: Mapping[Any, int], where: str, skip_missing: bool = False) -> Tensor:
+        """The nodes that a column of ids stands for. Shapes: **returns** (rows,), or fewer where some are missing"""
+        values = self.column(name) if skip_missing else self.complete(name)
+        unknown = [i for i, x in enumerate(values) if x is not None and x not in number]
+        self._refuse(unknown, values, f"{name!r} is not in {where}", number)
+        return torch.tensor([number[x] for x in values if x is not None], dtype=torch.long)
 
     def texts(self, text: str | Sequence[str], missing: str = "error", hidden: Sequence[str] = ()) -> list[str]:
         """One text per row.

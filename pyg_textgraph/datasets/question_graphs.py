@@ -135,8 +135,8 @@ def draw_split(
 ) -> list[GraphQuestion]:
     """One split of three that are streams of one seed.
 
-    Each graph depends on seed, name, split and its number only, so fewer graphs are the first of more; and what a
-    validation or test graph shows has not been shown in an earlier split.
+    A graph depends on seed, name, split and its number, so fewer graphs are the first of more. But what an earlier
+    split shows is drawn again: a validation or test graph may change with the sizes of the splits before it.
 
     Args:
         draw: Makes a graph's questions of a generator and the graph's number; None where chance gave nothing useful.

@@ -77,8 +77,7 @@ def from_tables(
         number = frames[other].numbers(named)
         values = frames[table].column(column)
         rows = [i for i, x in enumerate(values) if x is not None]
-        present = Table({column: [values[i] for i in rows]}, "from_tables", table)
-        target = present.ends(column, number, f"{other}.{named}")
+        target = frames[table].ends(column, number, f"{other}.{named}", skip_missing=True)
         ends.append(torch.stack([torch.tensor(rows, dtype=torch.long) + start[table], target + start[other]]))
         relation += [(relations or {}).get(key, column)] * len(rows)
     out.edge_index = torch.cat(ends, 1) if ends else torch.empty(2, 0, dtype=torch.long)

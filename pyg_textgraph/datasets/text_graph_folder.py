@@ -20,7 +20,8 @@ class TextGraphFolder(InMemoryDataset):
     """A graph read from ``nodes.jsonl``, ``edges.csv`` and, where there are classes, ``classes.json``; gzip or plain.
 
     One line of ``nodes.jsonl`` is one node, ``{"id": 0, "text": "…", "label": 2}``, ids counting from 0; ``label`` may
-    be missing. A line of ``edges.csv`` is ``from,to`` or ``from,to,relation``, without a header.
+    be missing or null, which is class −1. A line of ``edges.csv`` is ``from,to`` or ``from,to,relation``, without a
+    header.
 
     - **text** N strings, **y** (N,) with **class_names**, **edge_index** (2, E), **text_edges** E names of relations
 
@@ -36,7 +37,8 @@ class TextGraphFolder(InMemoryDataset):
     def __init__(self, root: str | Path, transform: Callable[[Any], Any] | None = None) -> None:
         super().__init__(None, transform)
         folder = Path(root).expanduser()
-        nodes = _nodes(folder / "nodes.jsonl")
+        path = folder / "nodes.jsonl"
+        nodes = _nodes(path)
         edges, relations = _edges(folder / "edges.csv")
         out = TextAttributedData(
             text=[node["text"] for node in nodes],
@@ -44,15 +46,27 @@ class TextGraphFolder(InMemoryDataset):
         )
         if relations:
             out.text_edges = relations
-        if nodes and all("label" in node for node in nodes):
-            out.y = torch.tensor([node["label"] for node in nodes])
-            with _open(folder / "classes.json") as file:
-                try:
-                    out.class_names = json.load(file)
-                except (ValueError, EOFError) as error:
-                    raise ValueError(f"classes.json is damaged: {error}") from None
+        labels = [node.get("label") for node in nodes]
+        if any(label is not None for label in labels):
+            out.class_names = _class_names(folder / "classes.json")
+            size = len(out.class_names)
+            for number, label in enumerate(labels, 1):
+                if label is not None and not (type(label) is int and 0 <= label < size):
+                    raise ValueError(f"{path.name}, line {number}: 'label' is {label!r}, expected 0 to {size - 1}")
+            out.y = torch.tensor([-1 if label is None else label for label in labels])
         out.validate()
         self.data = out
+
+
+def _class_names(path: Path) -> list[str]:
+    with _open(path) as file:
+        try:
+            names: list[str] = json.load(file)
+        except (ValueError, EOFError, OSError, zlib.error) as error:
+            raise ValueError(f"{path.name} is damaged: {error}") from None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{path.name} holds {str(names)[:40]}, expected a list of names")
+    return names
 
 
 def _nodes(path: Path) -> list[dict[str, Any]]:

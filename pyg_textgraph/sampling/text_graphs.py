@@ -12,7 +12,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.utils import select, to_edge_index
 
 from pyg_textgraph.data import TaskPrompt, TextAttributedData, TokenStore, node_texts
-from pyg_textgraph.data.text_attributed_data import PAIR_KEYS, TEXT_KEYS, TOKEN_KEYS
+from pyg_textgraph.data.text_attributed_data import EDGE_TEXT_KEYS, PAIR_KEYS, TOKEN_KEYS
 from pyg_textgraph.sampling.csr import Ints, runs
 from pyg_textgraph.sampling.ego import Egos
 
@@ -21,10 +21,16 @@ if TYPE_CHECKING:
 
 
 def with_edge_index(data: Data) -> TextAttributedData:
-    """A copy with ``edge_index`` where :class:`~torch_geometric.transforms.ToSparseTensor` left only ``adj_t``."""
+    """A copy with ``edge_index`` where :class:`~torch_geometric.transforms.ToSparseTensor` left only ``adj_t``.
+
+    Raises:
+        ValueError: If edges have texts: they stand in the order of an ``edge_index`` that is gone.
+    """
     out = TextAttributedData.from_data(data)
     if "adj_t" in out:
         if "edge_index" not in out:
+            if texts := next((key for key in EDGE_TEXT_KEYS if key in out), None):
+                raise ValueError(f"'{texts}' needs the order of 'edge_index', and only 'adj_t' is there")
             index, out.edge_weight = to_edge_index(out.adj_t)
             out.edge_index = index.flip(0)
         del out.adj_t
@@ -39,10 +45,16 @@ def ego_graph(data: TextAttributedData, node: Ints, edge_index: Ints, edge: Ints
 
     Shapes:
         - **node** (n,), **edge** (m,) original ids; **edge_index** (2, m) places in **node**
+
+    Raises:
+        ValueError: If there is not one text of an edge for each edge.
     """
     device = data.edge_index.device
     nodes, edges, index = (torch.from_numpy(x).to(device) for x in (node, edge, edge_index))
     out = TextAttributedData(edge_index=index, num_nodes=nodes.numel(), target=0, n_id=nodes, e_id=edges)
+    for key in EDGE_TEXT_KEYS:
+        if key in data and len(data[key]) != data.num_edges:
+            raise ValueError(f"'{key}' has {len(data[key])} entries but the graph has {data.num_edges} edges")
     tokens = None
     if "num_tokens" in data:
         tokens = torch.from_numpy(runs(data.token_ptr.cpu().numpy(), node)[0]).to(device)
@@ -117,7 +129,7 @@ class ToTextGraphs:
         self.transform = transform
         self._data = with_edge_index(data)
         self._y: Tensor | None = self._data.get("y")
-        for key in (*TEXT_KEYS, *TOKEN_KEYS, "num_tokens", "class_names", "y"):
+        for key in ("text", "text_nodes", *TOKEN_KEYS, "num_tokens", "class_names", "y"):
             if key in self._data:
                 del self._data[key]
         if self.class_names:

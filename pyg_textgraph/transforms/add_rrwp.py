@@ -29,7 +29,7 @@ class AddRRWP(BaseTransform):
             Otherwise they count once.
         k_hop: If given, only pairs of different nodes within this many hops (directions ignored) are stored, and
             ``data.pair_index`` lists them. Walks may leave that range and come back.
-        attr_name: Where the result goes.
+        attr_name: Where the result goes. Under another name it is not dropped by what makes it wrong (``subgraph``).
 
     Shapes:
         - **data[attr_name]** (N·N, K), float32, row-major over (from, to); with ``k_hop`` (P, K)

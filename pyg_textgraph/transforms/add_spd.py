@@ -24,7 +24,7 @@ class AddSPD(BaseTransform):
         directed: Whether paths follow the direction of the edges.
         k_hop: If given, only pairs of different nodes within this many hops (directions ignored) are stored, and
             ``data.pair_index`` lists them.
-        attr_name: Where the result goes.
+        attr_name: Where the result goes. Under another name it is not dropped by what makes it wrong (``subgraph``).
 
     Shapes:
         - **data[attr_name]** (N·N), int16, row-major over (from, to); with ``k_hop`` (P)

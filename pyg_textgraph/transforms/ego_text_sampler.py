@@ -56,7 +56,7 @@ class EgoTextSampler(BaseTransform, BaseSampler):
                 raise ValueError(f"EgoTextSampler: '{name}' is {value}, expected an integer of 0 or more")
         self.num_neighbors, self.num_hops, self.seed = num_neighbors, num_hops, seed
         self._epoch = torch.zeros((), dtype=torch.long).share_memory_()  # shared: reaches workers that already run
-        self._seen: tuple[Any, int | None] = (None, None)  # edges and number of nodes that _graph was made of
+        self._seen: tuple[Any, ...] = (None,)  # what _graph was made of
         self._graph: CSRGraph | None = None
 
     @property
@@ -86,7 +86,7 @@ class EgoTextSampler(BaseTransform, BaseSampler):
             )
         out = copy.copy(self)
         if graph is not None:
-            out._graph, out._seen = graph, (data.get("edge_index", data.get("adj_t")), data.num_nodes)
+            out._graph, out._seen = graph, _version(data)
         out._epoch = self._epoch.clone().share_memory_()
         return out
 
@@ -166,10 +166,16 @@ class EgoTextSampler(BaseTransform, BaseSampler):
         raise NotImplementedError("EgoTextSampler samples around nodes, not edges; use NodeLoader")
 
     def _sort(self, data: Data) -> None:
-        seen = (data.get("edge_index", data.get("adj_t")), data.num_nodes) if isinstance(data, Data) else (None, None)
-        if self._graph is None or seen[0] is not self._seen[0] or seen[1] != self._seen[1]:
+        seen = _version(data) if isinstance(data, Data) else (None,)
+        if self._graph is None or seen[0] is not self._seen[0] or seen[1:] != self._seen[1:]:
             edges = read_edges(data, "EgoTextSampler")
             self._graph, self._seen = CSRGraph.from_edge_index(edges.index, edges.num_nodes), seen
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({self.num_neighbors}, num_hops={self.num_hops}, seed={self.seed})"
+
+
+def _version(data: Data) -> tuple[Any, int, int | None]:
+    """A graph's edges, how often they were changed in place, and its number of nodes."""
+    edges = data.get("edge_index", data.get("adj_t"))
+    return edges, getattr(edges, "_version", 0), data.num_nodes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from zlib import crc32
 
@@ -29,10 +30,9 @@ class _Hide(BaseTransform):
         names = self.grammar.edge_names(graph)
         return graph, [(u, v, name) for (u, v), name in zip(graph.edge_index.T.tolist(), names, strict=True)]
 
-    def _draw(self, graph: TextAttributedData, edges: list[Named], possible: Sequence[int], size: int) -> list[int]:
+    def _shuffled(self, graph: TextAttributedData, edges: list[Named], possible: Sequence[int]) -> list[int]:
         key = crc32(repr((graph.text, edges)).encode(errors="surrogatepass"))
-        chosen = np.random.default_rng([self.seed, key]).permutation(len(possible))[:size]
-        return [possible[i] for i in chosen.tolist()]
+        return [possible[i] for i in np.random.default_rng([self.seed, key]).permutation(len(possible)).tolist()]
 
     def _candidates(self, graph: TextAttributedData, size: int) -> list[bool]:
         if self.may_hide is None:
@@ -67,7 +67,7 @@ class HideEdges(_Hide):
     the graph and the seed only.
 
     Args:
-        grammar: Which relations can be written; others stay.
+        grammar: Which edges can be written; others stay.
         may_hide: Tells of a graph which of its edges may be hidden, (E,) bool; all by default.
         num_edges: How many.
         seed: Of the draw.
@@ -76,7 +76,7 @@ class HideEdges(_Hide):
         - **data.actions** a list of :class:`~pyg_textgraph.data.AddEdge`, sources and targets as in the graph
 
     Raises:
-        ValueError: If there are too few edges, or the graph has what written ones would lack.
+        ValueError: If too few edges can be written, or the graph has what written ones would lack.
     """
 
     def __init__(
@@ -97,13 +97,25 @@ class HideEdges(_Hide):
         for i, (edge, possible) in enumerate(zip(edges, self._candidates(graph, len(edges)), strict=True)):
             if possible and edge[2] in self.grammar.names:
                 first.setdefault(self._kind(edge), i)
-        if len(first) < self.num_edges:
-            raise ValueError(f"HideEdges: {len(first)} edges may be hidden, expected at least {self.num_edges}")
-        chosen = [edges[i] for i in self._draw(graph, edges, list(first.values()), self.num_edges)]
-        hidden = {self._kind(edge) for edge in chosen}
-        graph = self._kept(graph, [edge for edge in edges if self._kind(edge) not in hidden])
+        chosen: list[Named] = []
+        for i in self._shuffled(graph, edges, list(first.values())):
+            if self._can_write(self._without(graph, edges, [edges[i]]), edges[i]):
+                chosen.append(edges[i])
+            if len(chosen) == self.num_edges:
+                break
+        else:
+            raise ValueError(f"HideEdges: {len(chosen)} edges may be hidden, expected at least {self.num_edges}")
+        graph = self._without(graph, edges, chosen)
         graph.actions = [AddEdge(*edge) for edge in chosen]
         return graph
+
+    def _without(self, graph: TextAttributedData, edges: list[Named], hidden: list[Named]) -> TextAttributedData:
+        kinds = {self._kind(edge) for edge in hidden}
+        return self._kept(copy.copy(graph), [edge for edge in edges if self._kind(edge) not in kinds])
+
+    def _can_write(self, graph: TextAttributedData, edge: Named) -> bool:
+        source, target, name = edge
+        return bool(self.grammar.open_edges(graph)[self.grammar.names.index(name), source, target])
 
 
 @functional_transform("hide_node")
@@ -134,7 +146,7 @@ class HideNode(_Hide):
         possible = [node for node, yes in enumerate(self._candidates(graph, n)) if yes]
         if not possible:
             raise ValueError(f"HideNode: none of {n} nodes may be hidden, expected at least one")
-        [node] = self._draw(graph, edges, possible, 1)
+        node = self._shuffled(graph, edges, possible)[0]
         place = {old: new for new, old in enumerate([*(v for v in range(n) if v != node), node])}
         moved = [(place[u], place[v], name) for u, v, name in edges]
         cut = dict.fromkeys(self._kind(edge) for edge in moved if n - 1 in edge[:2])

@@ -8,6 +8,8 @@ from torch_geometric.data import Data
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 
+from pyg_textgraph.data.text_attributed_data import PAIR_KEYS
+
 
 @functional_transform("split_text_links")
 class SplitTextLinks(BaseTransform):
@@ -28,7 +30,7 @@ class SplitTextLinks(BaseTransform):
         - **data.edge_label_index** (2, M); edge attributes are cut to the edges that are left
 
     Raises:
-        ValueError: If there are not enough links.
+        ValueError: If there are not enough links, or the graph has pair features: they know all links.
     """
 
     def __init__(self, num_val: int | float = 0.1, num_test: int | float = 0.1, seed: int = 0) -> None:
@@ -37,6 +39,8 @@ class SplitTextLinks(BaseTransform):
     def forward(self, data: Data) -> tuple[Data, Data, Data]:
         if data.edge_index is None:
             raise ValueError("SplitTextLinks: the graph has no 'edge_index'")
+        if early := next((key for key in PAIR_KEYS if key in data), None):
+            raise ValueError(f"SplitTextLinks: the graph has '{early}', which tells of held-out links; add it after")
         first, link = unique_links(data.edge_index, int(data.num_nodes or 0))
         total = first.numel()
         num_val, num_test = (round(n * total) if isinstance(n, float) else n for n in (self.num_val, self.num_test))

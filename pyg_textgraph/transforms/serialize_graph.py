@@ -148,7 +148,7 @@ def _edge_lines(
     edges: list[list[int]] = data.edge_index.T.tolist() if data.edge_index is not None else []
     key = next((key for key in ("edge_text", "text_edges") if data.get(key) is not None), None)
     texts: list[str | None] = [None] * len(edges) if key is None else list(data[key])
-    if len(texts) < len(edges):
+    if len(texts) != len(edges):
         raise ValueError(f"SerializeGraph: '{key}' holds {len(texts)} texts, expected {len(edges)}")
     into: dict[int, list[int]] = {node: [] for node, yes in enumerate(is_relation) if yes}
     out_of: dict[int, list[int]] = {node: [] for node in into}

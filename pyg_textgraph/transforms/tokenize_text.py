@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
 from torch_geometric.data import Data
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 class TokenizeText(BaseTransform):
     r"""Adds the tokens of every node's text (functional name: :obj:`tokenize_text`).
 
-    With a **prompt**, the target's text is followed by its question, and by the answer where ``data.y`` names one.
+    With a **prompt**, the target's text is followed by its question, and by the answer where ``data.y`` names one: the
+    graph's class, or that of the target where there is one per node; a negative class is an unknown one.
 
     Args:
         tokenizer: Any Hugging Face tokenizer.
@@ -29,7 +31,7 @@ class TokenizeText(BaseTransform):
         - **data.input_ids** (T,), **data.num_tokens** (N,); with a prompt **data.labels** (T,)
 
     Raises:
-        ValueError: If the graph has no texts, or one is empty and there is no placeholder.
+        ValueError: If the graph has no texts, one is empty and there is no placeholder, or ``data.y`` is no class.
     """
 
     def __init__(
@@ -53,8 +55,19 @@ class TokenizeText(BaseTransform):
         )
         if self.prompt is None:
             return out
-        answer = int(data.y) if self.prompt.answers and data.get("y") is not None else None
-        return self.prompt.append(out, answer)
+        return self.prompt.append(out, self._answer(out) if self.prompt.answers else None)
+
+    @staticmethod
+    def _answer(data: TextAttributedData) -> int | None:
+        if data.get("y") is None:
+            return None
+        y = torch.as_tensor(data.y).view(-1)
+        if y.numel() > 1 and y.numel() == data.num_nodes and "target" in data:
+            y = y[int(data.target)].view(1)
+        if y.numel() != 1:
+            got = tuple(torch.as_tensor(data.y).shape)
+            raise ValueError(f"TokenizeText: 'y' is of shape {got}, expected one class, or one of each node")
+        return int(y) if float(y) >= 0 else None
 
     def __repr__(self) -> str:
         return (

@@ -112,6 +112,17 @@ def test_actions_are_saved_with_their_graph(tmp_path: Path) -> None:
     assert edges_of(loaded) == edges_of(data)
 
 
+@pytest.mark.parametrize("key", ["y", "train_mask", "synset"])
+def test_what_written_nodes_would_lack_is_refused(key: str) -> None:
+    data = family()
+    n = len(data.text)
+    data[key] = ["name"] * n if key == "synset" else torch.ones(n)
+    with pytest.raises(ValueError, match=f"the graph has '{key}', which written nodes or edges lack"):
+        FAMILY.apply(data, AddNode("Zoe"))
+    data[key] = torch.ones(1)  # the graph's
+    assert len(FAMILY.apply(data, AddNode("Zoe")).text) == n + 1
+
+
 def test_bad_input() -> None:
     with pytest.raises(ValueError, match="'relations' is"):
         GraphGrammar(relations=("a", "a"))

@@ -49,6 +49,14 @@ def test_spans_are_geometric_and_clipped() -> None:
     assert lengths.max() <= 20, "two that touch at most"
 
 
+def test_all_tokens_can_be_chosen() -> None:
+    """The number drawn is rounded in float32, where 4096 + 0.9999 is 4097: more than there are."""
+    chosen = SpanMasking(TOKENIZER, share=1.0, longest=4096, p=0.001).choose(
+        torch.ones(1, 4096, dtype=torch.bool), torch.Generator().manual_seed(18)
+    )
+    assert chosen.all()
+
+
 def test_centres_only() -> None:
     batch = batch_of(400, 12, num_centres=100)
     before, after = batch.texts.input_ids, masked(SpanMasking(TOKENIZER, centres_only=True), batch)

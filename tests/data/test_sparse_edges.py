@@ -97,3 +97,7 @@ def test_validate_says_what_is_wrong(index: torch.Tensor, weight: torch.Tensor, 
 def test_from_edge_index_refuses_unknown_nodes() -> None:
     with pytest.raises(ValueError, match="holds node 4 but the graph has 3 nodes"):
         SparseEdges.from_edge_index(torch.tensor([[0], [4]]), 3, k=1, s=1)
+    with pytest.raises(ValueError, match="holds node -1 but"):
+        SparseEdges.from_edge_index(torch.tensor([[-1], [1]]), 3, k=1, s=1)
+    with pytest.raises(ValueError, match=r"'edge_weight' holds -1\.0, expected finite numbers above 0"):
+        SparseEdges.from_edge_index(torch.tensor([[0, 1], [2, 2]]), 3, k=1, s=2, edge_weight=torch.tensor([1.0, -1.0]))

@@ -113,6 +113,45 @@ def test_subgraph_takes_tokens_along_and_drops_pair_features() -> None:
         data.subgraph(torch.tensor([1, 2]))
 
 
+def named(data: TextAttributedData) -> set[tuple[int, int, str, int]]:
+    rows = zip(data.edge_index.T.tolist(), data.text_edges, data.edge_type.tolist(), strict=True)
+    return {(u, v, text, kind) for (u, v), text, kind in rows}
+
+
+def test_texts_of_edges_stay_with_them() -> None:
+    edges = {"edge_index": torch.tensor([[2, 0, 2, 1], [0, 2, 1, 0]]), "text_edges": ["a", "b", "c", "d"]}
+    data = TextAttributedData(text=list("xyz"), edge_type=torch.tensor([0, 1, 2, 3]), **edges)
+    for by_row in (True, False):
+        out = data.sort(sort_by_row=by_row)
+        assert out.is_sorted(by_row)
+        assert named(out) == named(data)
+    assert data.text_edges == ["a", "b", "c", "d"]
+    twice = TextAttributedData(
+        text=list("xy"), edge_index=torch.tensor([[1, 0, 1], [0, 1, 0]]), text_edges=["a", "b", "a"]
+    )
+    out = twice.coalesce()
+    assert (out.edge_index.tolist(), out.text_edges) == ([[0, 1], [1, 0]], ["b", "a"])
+    twice.text_edges = ["a", "b", "c"]
+    with pytest.raises(ValueError, match=r"'text_edges' of edges \(1, 0\) is 'a' and 'c', expected one"):
+        twice.coalesce()
+    twice.text_edges = ["a"]
+    for wrong in (twice.sort, twice.coalesce, twice.validate):
+        with pytest.raises(ValueError, match="'text_edges' has 1 entries but the graph has 3 edges"):
+            wrong()
+
+
+def test_one_class_is_the_graphs_also_where_there_is_one_edge() -> None:
+    data = TextAttributedData(text=list("xy"), edge_index=torch.tensor([[0], [1]]), y=torch.tensor([1]))
+    assert not data.is_edge_attr("y")
+    assert data.edge_subgraph(torch.tensor([], dtype=torch.long)).y.tolist() == [1]
+
+
+def test_fewer_edges_drop_pair_features() -> None:
+    data = AddSPD()(TextAttributedData(text=list("xyz"), edge_index=torch.tensor([[0, 1], [1, 2]])))
+    assert "spd" in data
+    assert "spd" not in data.edge_subgraph(torch.tensor([0]))
+
+
 def test_survives_saving_with_safe_loading() -> None:
     data = graph(4, 6)
     file = io.BytesIO()

@@ -148,6 +148,26 @@ class TestPrompt:
         assert out.num_tokens[:3].tolist() == [2, 2, 2]
         assert "labels" not in TokenizeText(tokenizer)(data)
 
+    def test_a_negative_class_is_unknown(self, tokenizer: PreTrainedTokenizerFast) -> None:
+        prompt = TaskPrompt(tokenizer, "Which?", ["motion", "weather"])
+        data = Data(edge_index=torch.tensor([[0], [1]]), text=TEXTS, num_nodes=4, target=3, y=torch.tensor([-1]))
+        out = TokenizeText(tokenizer, prompt)(data)
+        assert (out.labels == -100).all()
+        assert tokenizer.decode(out.input_ids).endswith("Which?\n A:")
+        with pytest.raises(ValueError, match="'answer' is -1, expected an index of 2 answers"):
+            prompt.append(tokenize(data, tokenizer), -1)
+
+    def test_one_class_per_node(self, tokenizer: PreTrainedTokenizerFast) -> None:
+        prompt = TaskPrompt(tokenizer, "Which?", ["motion", "weather"])
+        data = Data(
+            edge_index=torch.tensor([[0], [1]]), text=TEXTS, num_nodes=4, target=3, y=torch.tensor([0, 0, 0, 1])
+        )
+        out = TokenizeText(tokenizer, prompt)(data)
+        assert tokenizer.decode(out.labels[out.labels >= 0]) == " weather<eos>"
+        data.y = torch.tensor([0, 1])
+        with pytest.raises(ValueError, match=r"'y' is of shape \(2,\), expected one class, or one of each node"):
+            TokenizeText(tokenizer, prompt)(data)
+
     def test_question_node_points_at_what_it_mentions(self) -> None:
         data = Data(edge_index=torch.tensor([[0], [1]]), text=["a", "b", "c"], num_nodes=3)
         out = add_question_node(data, "Is a linked to b?", [0, 1])
@@ -158,6 +178,10 @@ class TestPrompt:
         assert add_question_node(data, "How many?").edge_index.tolist() == [[0, 3, 3, 3], [1, 0, 1, 2]]
         with pytest.raises(ValueError, match=r"'mentions' is \[5\]"):
             add_question_node(data, "?", [5])
-        data.edge_attr = torch.ones(1)
-        with pytest.raises(ValueError, match="edges carry"):
-            add_question_node(data, "?")
+        data.y = torch.tensor([1])  # one number is the graph's, though there is one edge
+        assert add_question_node(data, "?").y.tolist() == [1]
+        for key, value in (("edge_attr", torch.ones(1)), ("text_edges", ["r"])):
+            with pytest.raises(ValueError, match=rf"edges carry \['{key}'\]"):
+                add_question_node(Data(**data.to_dict() | {key: value}), "?")
+        with pytest.raises(ValueError, match="the graph has 'x', which a question lacks"):
+            add_question_node(Data(**data.to_dict() | {"x": torch.ones(3, 2)}), "?")

@@ -252,6 +252,10 @@ def test_tag_dataset(tmp_path: Path) -> None:
     assert attach_text(graph(), "TAGDataset", tmp_path / "ogbn_mine").text == texts
     with pytest.raises(ValueError, match=r"node-text.csv.gz holds 3 texts but the graph has 4 nodes"):
         attach_text(graph(4), "TAGDataset", tmp_path / "ogbn_mine")
+    packed(tmp_path / "node-text.csv.gz", 'text\na\n""\nc\n')
+    with pytest.raises(ValueError, match=r"1 of 3 nodes of 'TAGDataset' have no text.*; first node 1, id '1'"):
+        attach_text(graph(), "TAGDataset", tmp_path)
+    assert attach_text(graph(), "TAGDataset", tmp_path, missing="?").text == ["a", "?", "c"]
     packed(tmp_path / "node-text.csv.gz", "words\na\nb\nc\n")
     with pytest.raises(ValueError, match="no column 'text', only 'words'"):
         attach_text(graph(), "TAGDataset", tmp_path)

@@ -71,9 +71,9 @@ def test_the_label_is_in_no_text() -> None:
 
 def test_errors() -> None:
     with pytest.raises(
-        ValueError, match=r"in 2 of 3 rows of 'visits', 'patient' is not in patients.id; first row 0, 1"
+        ValueError, match=r"in 2 of 4 rows of 'visits', 'patient' is not in patients.id; first row 2, 1"
     ):
-        from_tables(tables(patient=[1, 8, 2, None]), KEYS)
+        from_tables(tables(patient=[8, None, 1, 2]), KEYS)
     doubled = TABLES | {"wards": {"code": ["A", "A"], "name": ["x", "y"]}}
     with pytest.raises(ValueError, match="in 1 of 2 rows of 'wards', 'code' is there already; first row 1, 'A'"):
         from_tables(doubled, KEYS)

@@ -33,6 +33,13 @@ def test_relations_and_no_labels(tmp_path: Path) -> None:
     assert "y" not in data
 
 
+def test_some_labels_are_missing(tmp_path: Path) -> None:
+    nodes = '{"id": 0, "text": "x", "label": 1}\n{"id": 1, "text": "y"}\n{"id": 2, "text": "z", "label": null}\n'
+    data = TextGraphFolder(write(tmp_path, nodes))[0]
+    assert data.y.tolist() == [1, -1, -1]
+    assert data.class_names == ["a", "b"]
+
+
 def test_no_edges(tmp_path: Path) -> None:
     assert TextGraphFolder(write(tmp_path, edges=""))[0].edge_index.shape == (2, 0)
 
@@ -42,6 +49,8 @@ def test_no_edges(tmp_path: Path) -> None:
     [
         ('{"id": 1, "text": "x"}\n', "", "nodes.jsonl, line 1"),
         ("no json\n", "", "nodes.jsonl, line 1"),
+        (NODES.replace("1}", "2}", 1), "", "nodes.jsonl, line 1: 'label' is 2, expected 0 to 1"),
+        (NODES.replace("1}", "1.5}", 1), "", "nodes.jsonl, line 1: 'label' is 1.5"),
         (NODES, "0,1\n0\n", "edges.csv, line 2"),
         (NODES, "0,1\n0,1,@\n", "1 of 2 edges"),
         (NODES, "0,2\n", "node 2"),

@@ -31,7 +31,8 @@ def node_tokens(data: TextAttributedData, node: int) -> Tensor:
 def test_an_item(tokenizer) -> None:
     item = dataset(tokenizer)[7]
     assert item.validate()
-    assert set(item.keys()) == {*KEYS, "num_nodes", "train_mask"}
+    assert set(item.keys()) == {*KEYS, "num_nodes", "train_mask", "text_edges"}
+    assert item.text_edges == [verbs().text_edges[i] for i in item.e_id.tolist()]
     assert item.y.tolist() == [7 % 3]
     assert tokenizer.decode(node_tokens(item, 0)) == f"verb 7 run\n\n{QUESTION}\n A: {NAMES[7 % 3]}<eos>"
     assert tokenizer.decode(item.labels[item.labels >= 0]) == f" {NAMES[7 % 3]}<eos>"

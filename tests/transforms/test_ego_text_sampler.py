@@ -89,6 +89,28 @@ def test_a_new_graph_is_noticed() -> None:
         assert sampler(data).n_id.equal(EgoTextSampler(10)(data).n_id)
 
 
+def test_a_change_in_place_is_noticed() -> None:
+    data, sampler = (
+        TextAttributedData(text=list("abc"), edge_index=torch.tensor([[0], [1]]), target=0),
+        EgoTextSampler(5),
+    )
+    assert sampler(data).n_id.tolist() == [0, 1]
+    data.edge_index[1, 0] = 2
+    assert sampler(data).n_id.tolist() == [0, 2]
+
+
+def test_texts_of_edges_must_fit() -> None:
+    data = verbs()
+    data.target = 0
+    sparse = T.ToSparseTensor()(data)
+    with pytest.raises(ValueError, match="'text_edges' needs the order of 'edge_index', and only 'adj_t' is there"):
+        EgoTextSampler(5)(sparse)
+    data = verbs()
+    data.target, data.text_edges = 0, ["one"]
+    with pytest.raises(ValueError, match="'text_edges' has 1 entries but the graph has 90 edges"):
+        EgoTextSampler(5)(data)
+
+
 def test_epochs() -> None:
     data = verbs()
     data.target = 3

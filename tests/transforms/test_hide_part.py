@@ -81,6 +81,21 @@ def test_edges_that_are_there_twice_are_one() -> None:
     assert hidden.edge_index.shape == (2, 0)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_what_the_grammar_cannot_write_stays(seed: int) -> None:
+    loop = TextAttributedData(text=["a", "b"], edge_index=torch.tensor([[0, 0], [0, 1]]))
+    assert HideEdges(GraphGrammar(), seed=seed)(loop).actions == [AddEdge(0, 1)]
+    both = TextAttributedData(
+        text=list("abc"), edge_index=torch.tensor([[0, 0, 1], [1, 1, 2]]), text_edges=["r", "s", "r"]
+    )
+    grammar = GraphGrammar(relations=("r", "s"), parallel=False)
+    hidden = HideEdges(grammar, seed=seed)(both)
+    assert hidden.actions == [AddEdge(1, 2, "r")]
+    assert edges_of(action_steps(hidden, grammar)[-1]) == edges_of(both)
+    with pytest.raises(ValueError, match="1 edges may be hidden, expected at least 2"):
+        HideEdges(grammar, num_edges=2, seed=seed)(both)
+
+
 def test_bad_input() -> None:
     tree = trees(1)[0]
     with pytest.raises(ValueError, match="'num_edges' is 0"):

@@ -3,7 +3,7 @@ import torch
 from torch_geometric.data import Data
 
 from pyg_textgraph.data import TextAttributedData
-from pyg_textgraph.transforms import SplitTextLinks
+from pyg_textgraph.transforms import AddSPD, SplitTextLinks
 
 
 def graph(num_nodes: int = 30, num_edges: int = 200, seed: int = 0) -> TextAttributedData:
@@ -59,4 +59,6 @@ def test_wrong_arguments_are_named() -> None:
         SplitTextLinks(1, 1)(Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2))
     with pytest.raises(ValueError, match="edge_index"):
         SplitTextLinks()(Data(num_nodes=2))
+    with pytest.raises(ValueError, match="the graph has 'spd', which tells of held-out links"):
+        SplitTextLinks(1, 1)(AddSPD()(graph(6, 12)))
     assert repr(SplitTextLinks(1, 0.5)) == "SplitTextLinks(num_val=1, num_test=0.5, seed=0)"

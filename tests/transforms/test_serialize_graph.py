@@ -136,6 +136,21 @@ def test_without_neighbours_the_text_is_all_there_is(tokenizer) -> None:
     assert SerializeGraph()(alone).y.tolist() == [3]
 
 
+def test_a_graph_of_one_edge_keeps_its_label(tokenizer) -> None:
+    data = TextAttributedData(
+        text=[f"n{i}" for i in range(6)], edge_index=torch.tensor([[0, 2, 3], [1, 3, 4]]), y=torch.tensor([0, 1] * 3)
+    )
+    egos = EgoTextSampler(5).dataset(
+        data, [2, 0], tokenizer, question="Which?", class_names=["a", "b"], transform=SerializeGraph(tokenizer)
+    )
+    assert Batch.from_data_list(list(egos)).y.tolist() == [0, 0]
+
+
+def test_egos_keep_the_names_of_relations(tokenizer) -> None:
+    egos = EgoTextSampler(5).dataset(family(), [0], tokenizer, question="Who?", transform=SerializeGraph(tokenizer))
+    assert "(0, CHILD, " in whole_text(egos[0], tokenizer)
+
+
 def test_bad_input(tokenizer) -> None:
     with pytest.raises(ValueError, match="neither 'target' nor 'question'"):
         SerializeGraph()(family())
