@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -162,8 +162,12 @@ class Job:
             Interrupted: After Ctrl-C or SIGTERM; goes on with **resume**.
         """
         settings, result = self.settings, self.folder / "result.json"
-        if resume and result.is_file():
+        if not resume:
+            result.unlink(missing_ok=True)
+        elif result.is_file():
             told: dict[str, Any] = json.loads(result.read_text())
+            if (other := told.get("settings", asdict(settings))) != asdict(settings):
+                raise ValueError(f"{self.name}: {result} is of {other}, expected {asdict(settings)}; remove its folder")
             return told
         begin, history = time.perf_counter(), []
         if self.method != "zero-shot":
@@ -177,7 +181,7 @@ class Job:
             history = trainer.run(resume)
         seconds = time.perf_counter() - begin
         scores = raw = self.scores(self.test, f"testing {self.name}")
-        told = {"seconds": seconds, "history": history}
+        told = {"seconds": seconds, "history": history, "settings": asdict(settings)}
         if self.method == "zero-shot":
             scores = raw - self.scores(self.validation, f"prior of {self.name}").mean(0)
             told["raw_accuracy"] = self._right(raw.argmax(-1))

@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ class Recipe:
 
     def rate(self, step: int) -> float:
         """Linear warm-up, then linear decay to zero."""
-        return min((step + 1) / self.warmup, (self.steps - step) / max(1, self.steps - self.warmup))
+        return min((step + 1) / max(1, self.warmup), (self.steps - step) / max(1, self.steps - self.warmup))
 
 
 def new_parser(doc: str | None, **defaults: int | float) -> argparse.ArgumentParser:
@@ -86,7 +86,8 @@ def train(
         model.gradient_checkpointing_enable()
     args.folder.mkdir(parents=True, exist_ok=True)
     recipe = Recipe(args.steps, args.learning_rate, args.warmup, bfloat16=args.bfloat16)
-    outcome = fit(model, batch_of, evaluate, recipe, args.folder, QUARTERS if quarters else (1.0,))
+    name = {"variant": args.variant, "seed": args.seed, "batch_size": args.batch_size} | sizes
+    outcome = fit(model, batch_of, evaluate, recipe, args.folder, QUARTERS if quarters else (1.0,), name)
     if not quarters:
         outcome["measured"] = outcome["measured"]["100%"]
     if is_first_process():
@@ -140,6 +141,7 @@ def fit(
     recipe: Recipe,
     folder: Path,
     fractions: tuple[float, ...] = QUARTERS,
+    name: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Trains, and evaluates after the given fractions of all steps.
 
@@ -152,11 +154,13 @@ def fit(
         recipe: How to train.
         folder: Where the checkpoint lives.
         fractions: When to evaluate.
+        name: What tells this run from others beside its recipe; a checkpoint of another one is refused.
 
     Returns:
         The measurements by fraction, ``"25%"`` …, and training seconds and tokens per second of all processes.
     """
     rank, world, device = start_processes()
+    about = (name or {}) | {key: value for key, value in asdict(recipe).items() if key != "save_every"}
     if batch_of(0)[0].size(0) % world:
         raise ValueError(f"training: a batch of {batch_of(0)[0].size(0)} does not divide among {world} processes")
     model.to(device)
@@ -167,6 +171,10 @@ def fit(
         with torch.no_grad():
             load_trained(model, parameters)
         optimizer.load_state_dict(state["optimizer"])
+        if (other := state.get("about", about)) != about:
+            raise ValueError(
+                f"training: the checkpoint in {folder} is of {other}, expected {about}; use another folder"
+            )
         step, seconds, measured = state["step"], state["seconds"], state["measured"]
     runner = nn.parallel.DistributedDataParallel(model) if world > 1 else model
     points = {max(1, round(fraction * recipe.steps)): f"{fraction:.0%}" for fraction in fractions}
@@ -195,6 +203,7 @@ def fit(
             measured[points[step]] = evaluate(model.eval())
         if (step % recipe.save_every == 0 or step in points) and rank == 0:
             state = {"optimizer": optimizer.state_dict(), "step": step, "seconds": seconds, "measured": measured}
+            state["about"] = about
             save_checkpoint(folder / "checkpoint", trained_parameters(model), state)
     bar.close()
     if world > 1:

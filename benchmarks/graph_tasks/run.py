@@ -39,8 +39,15 @@ def first(data: QuestionGraphs, size: int) -> tuple[Subset[Any], list[str]]:
 def run(config: Config, folder: Path, resume: bool, smoke: bool = False) -> list[Row]:
     """Trains, evaluates and returns the rows; a finished run is read back."""
     kept = folder / "rows.json"
-    if resume and kept.is_file():
+    settings = json.loads(json.dumps(asdict(config)))
+    if not resume:
+        kept.unlink(missing_ok=True)
+    elif kept.is_file():
         rows: list[Row] = json.loads(kept.read_text())
+        if rows[0]["settings"] != settings:
+            raise ValueError(
+                f"graph_tasks: {kept} is of {rows[0]['settings']}, expected {settings}; remove it, or its folder"
+            )
         return rows
     model, source = make_model(config, smoke)
     sizes = (8, 4, 4) if smoke else None
@@ -54,17 +61,17 @@ def run(config: Config, folder: Path, resume: bool, smoke: bool = False) -> list
         def score(_: nn.Module) -> float:
             return exact_match(ended(written(model, validation, longest)), right)
 
-        settings = TrainConfig(
+        training = TrainConfig(
             batch_size=config.graphs_per_step // config.accumulate, accumulate=config.accumulate, save_every=10,
             validate_every=max(1, config.steps // max(1, config.validations)), seed=config.seed,
         )  # fmt: skip
         data = passes(train, config.steps * config.graphs_per_step, config.seed)
         optimizer = torch.optim.AdamW(model.param_groups(config.lr, config.bias_lr, config.weight_decay))
-        history = Trainer(model, data, optimizer, settings, folder, score, config.name).run(resume)
+        history = Trainer(model, data, optimizer, training, folder, score, config.name).run(resume)
     seconds = time.perf_counter() - begin
     rows = measure(model, config, train, test, longest)
     about = {
-        "settings": asdict(config) | {"biases": list(config.biases)},
+        "settings": settings,
         "weights": source,
         "minutes_of_last_start": round(seconds / 60, 1),
     }
@@ -109,7 +116,9 @@ def collect() -> list[Path]:
             tables.setdefault(Config.load(name).table, []).extend(found["rows"])
     short = ("case", "metric", "value", "peer", "peer_value")
     return [
-        write_results("graph_tasks", [{k: row[k] for k in short if k in row} for row in rows], sys.argv, table)
+        write_results(
+            "graph_tasks", [{k: row[k] for k in short if k in row} for row in rows], sys.argv, f"{table}_table"
+        )
         for table, rows in tables.items()
     ]
 

@@ -117,7 +117,9 @@ class Rows:
         """One method's row; a language model that was stopped goes on with **resume**, a finished row is read back."""
         name = f"{self.graph} {method}"
         kept = self.folder / name.replace(" ", "_") / "row.json"
-        if resume and kept.is_file():
+        if not resume:
+            kept.unlink(missing_ok=True)
+        elif kept.is_file():
             found: Row = json.loads(kept.read_text())
             return found
         begin = time.perf_counter()

@@ -48,6 +48,8 @@ class TextExactMatch(Metric):
         self.ignore_case = ignore_case
         for name in ("right", "total"):
             self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
+        # a MetricCollection updates metrics of equal states once: these are never equal
+        self.add_state("kind", torch.tensor(int(ignore_case)), dist_reduce_fx="max")
 
     def update(self, answers: Sequence[str | None], truths: Sequence[str]) -> None:
         """Adds a batch; None is an answer that did not come to an end."""

@@ -124,7 +124,6 @@ class GraphWriter:
             while True:
                 log_p = torch.full_like(logits, -torch.inf, dtype=torch.float32)  # [B, V]
                 for row, parser in enumerate(parsers):
-                    # rows that are done go on with any token: nobody looks at it
                     ids = parser.allowed() if parser.action is None else torch.tensor([self.prompt.actions.end])
                     ids = ids.to(logits.device)
                     log_p[row, ids] = logits[row, ids].float()
@@ -142,7 +141,8 @@ class GraphWriter:
                 actions = [parser.action for parser in parsers if parser.action is not None]
                 if len(actions) == len(parsers):
                     return list(zip(actions, log_probs.tolist(), strict=True))
-                logits = steps.send(new)
+                done = torch.tensor([parser.action is not None for parser in parsers], device=new.device)
+                logits = steps.send(new.masked_fill(done, -1))
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({self.prompt!r})"

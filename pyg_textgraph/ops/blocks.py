@@ -18,17 +18,23 @@ def row_blocks(rows: int, width: int, device: torch.device) -> list[slice]:
 
 
 def for_each_block(work: Callable[[slice], None], rows: int, width: int, device: torch.device) -> None:
-    """Calls `work`, which must not need gradients, on every block of rows.
+    """Calls `work`, which must not need gradients, on every block of rows, in the types that it chooses itself.
 
     On a CPU each of PyTorch's threads takes whole blocks. The many small operations of a block then never wait for each
     other, which on a busy machine costs far more than the operations.
     """
     blocks, threads = row_blocks(rows, width, device), torch.get_num_threads()
+    inference = torch.is_inference_mode_enabled()
+
+    def quietly(block: slice) -> None:  # these modes are a thread's own
+        with torch.inference_mode(inference), torch.no_grad(), torch.autocast(device.type, enabled=False):
+            work(block)
+
     if device.type == "cpu" and threads > 1 and len(blocks) > 1:
-        list(_pool(threads).map(torch.no_grad()(work), blocks))
+        list(_pool(threads).map(quietly, blocks))
     else:
         for block in blocks:
-            work(block)
+            quietly(block)
 
 
 @lru_cache(maxsize=1)
@@ -46,4 +52,5 @@ def _serial() -> None:
     torch.get_num_threads()  # a thread's first question settles its number
 
 
-os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not survive a fork
+if hasattr(os, "register_at_fork"):  # threads do not survive a fork, which Windows has not
+    os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -14,8 +14,13 @@ from pyg_textgraph.pretrained import load_tensors
 
 
 def trained_parameters(model: nn.Module) -> dict[str, Tensor]:
-    """Everything that training changes: parameters with gradients, and buffers of the modules that own them."""
-    return {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+    """Everything that training changes: parameters with gradients, and saved buffers of the modules that own them."""
+    found = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+    for path, module in model.named_modules():
+        if any(p.requires_grad for p in module.parameters(recurse=False)):
+            own = module.state_dict(prefix=f"{path}." if path else "")
+            found |= {name: own[name] for name, _ in module.named_buffers(path, recurse=False) if name in own}
+    return found
 
 
 def load_trained(model: nn.Module, values: dict[str, Tensor]) -> None:
@@ -60,7 +65,7 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         if not file.is_file():
             raise FileNotFoundError(f"there is no checkpoint in {folder}")
         try:
-            state = torch.load(file, weights_only=True)
+            state = torch.load(file, map_location="cpu", weights_only=True)
         except Exception as error:  # of many types: a cut file, a pickle that is refused
             raise ValueError(f"{file} is damaged or not a checkpoint: {error}") from error
         return load_tensors(folder / "parameters.safetensors"), state

@@ -35,6 +35,7 @@ class GTLMTrainer(Trainer):
       ``load_best_model_at_end`` put both back.
     - ``compute_metrics`` gets answers, not the tokens that would follow the true answer: scores of ``class_names``
       beside ``y``, or generated tokens beside those of the answers.
+    - The loss of an accumulated step is the mean over all its supervised tokens.
     - A data set's ``set_epoch`` is called before every epoch, in resumed runs and on several processes, too.
 
     Args:
@@ -88,6 +89,7 @@ class GTLMTrainer(Trainer):
         if self.is_fsdp_enabled or self.is_deepspeed_enabled:
             raise ValueError("GTLMTrainer: 'args' asks for FSDP or DeepSpeed, expected one process or DDP")
         self.add_callback(_SetEpoch())
+        self.model_accepts_loss_kwargs = True  # in compute_loss, which weighs by tokens
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         """The optimizer that ``args.optim`` names, over two groups of parameters."""
@@ -98,6 +100,31 @@ class GTLMTrainer(Trainer):
             kind, options = self.get_optimizer_cls_and_kwargs(self.args)
             self.optimizer = kind(groups, **options)
         return self.optimizer
+
+    def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> Tensor | None:
+        """The supervised tokens of all parts of a step, over all processes."""
+        if not all("labels" in inputs["batch"] for inputs in batch_samples):
+            return None
+        total = torch.stack([(inputs["batch"].labels >= 0).sum() for inputs in batch_samples]).sum().to(device)
+        if self.args.average_tokens_across_devices and self.args.world_size > 1:
+            total = self.accelerator.gather(total).sum()
+        return total
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: Mapping[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """A part's share of the mean loss over the supervised tokens of its step."""
+        out = model(**inputs)
+        loss = out.loss
+        if num_items_in_batch is not None:
+            loss = loss * (out.labels.numel() / num_items_in_batch)
+            if self.args.average_tokens_across_devices:  # DDP takes the mean over processes
+                loss = loss * self.accelerator.num_processes
+        return (loss, out) if return_outputs else loss
 
     @torch.no_grad()
     def prediction_step(

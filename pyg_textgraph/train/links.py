@@ -82,7 +82,8 @@ class LinkTrainer(Trainer):
 
     First on masked texts, until the validation score has not improved **patience** times in a row, then on clean ones.
     Both stages have the same loss. The stage follows from the scores so far, so a resumed run is in the right one.
-    Under DDP every rank takes its share of each batch, and negatives come from all of it.
+    Under DDP every rank takes its share of each batch, and negatives come from all of it; a last batch with fewer links
+    than ranks is left out, other links every epoch.
 
     Args:
         objective: The model with its loss, wrapped in DDP where there are several ranks.
@@ -117,7 +118,11 @@ class LinkTrainer(Trainer):
     ) -> None:
         self.rank, self.ranks = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
         folder = Path(folder) if self.rank == 0 else Path(folder) / f"rank{self.rank}"
-        super().__init__(objective, _Numbers(links.size(1)), optimizer, config, folder, validate, name)
+        total = links.size(1)
+        if total < self.ranks:
+            raise ValueError(f"LinkTrainer: 'links' are {total}, expected at least one for each of {self.ranks} ranks")
+        left_out = total % config.batch_size if total % config.batch_size < self.ranks else 0
+        super().__init__(objective, _Numbers(total, total - left_out), optimizer, config, folder, validate, name)
         self.sampler, self.links, self.masking = sampler, links, masking
         self.patience, self.longest = patience, longest
 
@@ -143,14 +148,19 @@ class LinkTrainer(Trainer):
 
 
 class _Numbers(Dataset[int]):
-    def __init__(self, size: int) -> None:
-        self.size = size
+    """The numbers up to **total**, in each epoch **size** of them, in turn."""
+
+    def __init__(self, total: int, size: int) -> None:
+        self.total, self.size, self.start = total, size, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.start = epoch * (self.total - self.size)
 
     def __len__(self) -> int:
         return self.size
 
     def __getitem__(self, index: int) -> int:
-        return index
+        return (self.start + index) % self.total
 
 
 def stopped_improving(scores: Sequence[float], patience: int) -> bool:

@@ -128,6 +128,7 @@ def predict_nodes(
         "sampler": f"{sampler}, epoch={sampler.epoch}",
         "options": {key: _told(value) for key, value in sorted(options.items()) if key not in ("store", "transform")},
         "transform": _told(options.get("transform")),
+        "first graph": _digest(_tensors(egos[0])) if len(egos) else "",
         "nodes": _digest([egos.nodes]),
         "texts and edges": _digest(chain([with_edge_index(data).edge_index], _tokens(egos.to_graphs.store))),
         "model": _fingerprint(model),
@@ -186,6 +187,11 @@ def _fingerprint(model: TextGraphLM) -> str:
     return _digest(parts)
 
 
+def _tensors(graph: Data) -> Iterator[Tensor]:
+    """A graph's tensors: a transform may print like another that does something else."""
+    yield from (value for _, value in sorted(graph.to_dict().items()) if isinstance(value, Tensor))
+
+
 def _tokens(store: TokenStore, step: int = 1 << 16) -> Iterator[Tensor]:
     """All tokens of all texts, some of them at a time."""
     for start in range(0, len(store), step):
@@ -208,6 +214,7 @@ def _claim(folder: Path, about: dict[str, Any], resume: bool) -> None:
             raise ValueError(f"predict_nodes: {folder} holds predictions already; use another folder or resume=True")
         found = json.loads((folder / _ABOUT).read_text())
         other = sorted(key for key in about if found.get(key) != about[key])
+        other = [key for key in other if key != "first graph"] or other  # of which it follows
         if other:
             raise ValueError(
                 f"predict_nodes: {folder} holds predictions with other {', '.join(map(repr, other))}; use another "

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import csv
+import math
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +29,8 @@ from pyg_textgraph.train.checkpoint import (
 )
 from pyg_textgraph.train.config import TrainConfig
 
+_MAY_CHANGE = ("save_every", "num_workers", "tensorboard")
+
 
 class Interrupted(Exception):
     """Training was asked to stop; its checkpoint is whole and resumes at the next step."""
@@ -33,7 +39,10 @@ class Interrupted(Exception):
 class Trainer:
     """Trains a model on a map-style data set of graphs, and can be stopped and resumed at any step.
 
-    The order of the data depends on the seed and the epoch only, so a resumed run goes on as if nothing had happened.
+    The order of the data depends on the seed and the epoch only, and what items draw from torch's random numbers on the
+    step, so a resumed run goes on as if nothing had happened (with ``num_workers``, if items are not random). The parts
+    of an accumulated step weigh as much as they have supervised tokens, or graphs where nothing is supervised: the step
+    is that of one batch of all of them.
 
     Args:
         model: Called with a batch; returns the loss, or something with ``.loss``.
@@ -71,16 +80,21 @@ class Trainer:
         """Trains to the end, then puts the best parameters back if there was validation.
 
         Args:
-            resume: Whether to go on from the folder's checkpoint, if there is one.
+            resume: Whether to go on from the folder's checkpoint, if there is one; without, that of an earlier run is
+                removed.
 
         Returns:
             One row per step with ``step``, ``epoch``, ``loss``, ``rate`` and, where it was measured, ``score``.
 
         Raises:
             Interrupted: After Ctrl-C or SIGTERM, once the step is finished and saved.
+            ValueError: If the checkpoint is that of another configuration or other learning rates.
         """
         torch.manual_seed(self.config.seed)
-        if resume and has_checkpoint(self.folder / "last"):
+        if not resume:
+            for name in ("last", "best"):
+                shutil.rmtree(self.folder / name, ignore_errors=True)
+        elif has_checkpoint(self.folder / "last"):
             self._load()
         self.model.train()
         bar = tqdm(total=self.num_steps, initial=self.step, desc=self.name, disable=self.name is None)
@@ -114,13 +128,11 @@ class Trainer:
         loader = DataLoader(
             self.dataset, batch_size=config.batch_size, sampler=order[done:].tolist(), num_workers=config.num_workers
         )
-        group: list[Any] = []
-        for batch in loader:
-            group.append(batch)
-            if len(group) == config.accumulate:
-                yield group
-                group = []
-        if group:
+        batches = iter(loader)
+        while True:
+            torch.manual_seed(config.seed * 1_000_003 + self.step + (1 << 40))  # items may be random
+            if not (group := list(islice(batches, config.accumulate))):
+                return
             yield group
 
     def _update(self, batches: list[Any]) -> dict[str, float]:
@@ -132,10 +144,11 @@ class Trainer:
         # dropout depends on the step alone, so that a resumed run draws what an unbroken one would have
         torch.manual_seed(self.config.seed * 1_000_003 + self.step)
         total = 0.0
-        for batch in batches:
+        sizes = _sizes(batches)
+        for batch, size in zip(batches, sizes, strict=True):
             with self._autocast():
                 out = self.model(batch.to(self._device()))
-            loss: Tensor = (out if isinstance(out, Tensor) else out.loss) / len(batches)
+            loss: Tensor = (out if isinstance(out, Tensor) else out.loss) * (size / sum(sizes))
             loss.backward()
             total += float(loss.detach())
         if self.config.clip is not None:
@@ -179,21 +192,26 @@ class Trainer:
         assert self.validate is not None
         self.model.eval()
         with self._autocast():
-            score = self.validate(self.model)
+            score = float(self.validate(self.model))
         self.model.train()
-        if self.best is None or score > self.best:
+        if self.best is None or math.isnan(self.best) or score > self.best:
             self.best = score
             save_checkpoint(self.folder / "best", trained_parameters(self.model), {"step": self.step, "score": score})
         return score
 
     def _save(self) -> None:
         state = {"step": self.step, "best": self.best, "history": self.history, "num_steps": self.num_steps,
-                 "optimizer": self.optimizer.state_dict()}  # fmt: skip
+                 "about": self._about(), "optimizer": self.optimizer.state_dict()}  # fmt: skip
         save_checkpoint(self.folder / "last", trained_parameters(self.model), state)
         with open(self.folder / "log.csv", "w", newline="") as file:
             writer = csv.DictWriter(file, ["step", "epoch", "loss", "rate", "score"])
             writer.writeheader()
             writer.writerows(self.history)
+
+    def _about(self) -> dict[str, Any]:
+        """What a resumed run must have in common with the one it goes on."""
+        told = {key: value for key, value in asdict(self.config).items() if key not in _MAY_CHANGE}
+        return told | {"learning rates": self.rates}
 
     def _load(self) -> None:
         parameters, state = load_checkpoint(self.folder / "last")
@@ -202,9 +220,22 @@ class Trainer:
                 f"Trainer: the checkpoint in {self.folder} is of a run of {state['num_steps']} steps, this one has "
                 f"{self.num_steps}; use the same data and configuration, or another folder"
             )
+        about, now = state.get("about", {}), self._about()
+        if other := next((key for key in about if about[key] != now.get(key)), None):
+            raise ValueError(
+                f"Trainer: the checkpoint in {self.folder} is of a run with {other} {about[other]!r}, this one has "
+                f"{now.get(other)!r}; use the same configuration, or another folder"
+            )
         load_trained(self.model, parameters)
         self.optimizer.load_state_dict(state["optimizer"])
         self.step, self.best, self.history = state["step"], state["best"], state["history"]
+
+
+def _sizes(batches: list[Any]) -> list[int]:
+    """How much each part of a step weighs: its supervised tokens, or its graphs."""
+    labels = [getattr(batch, "labels", None) for batch in batches]
+    supervised = [int((x >= 0).sum()) if isinstance(x, Tensor) else 0 for x in labels]
+    return supervised if sum(supervised) else [int(getattr(batch, "num_graphs", 1)) for batch in batches]
 
 
 @contextmanager

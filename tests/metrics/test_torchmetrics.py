@@ -124,3 +124,10 @@ def test_without_torchmetrics_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delitem(sys.modules, "pyg_textgraph.metrics.torchmetrics")
     with pytest.raises(ImportError, match=r"pip install 'pyg-textgraph\[torchmetrics\]'"):
         importlib.import_module("pyg_textgraph.metrics.torchmetrics")
+
+
+def test_cases_are_told_apart_in_a_collection() -> None:
+    both = MetricCollection({"exact": TextExactMatch(), "any case": TextExactMatch(ignore_case=True)})
+    both.update(["no", "no"], ["Yes", "Yes"])  # both are wrong: their states look the same
+    both.update(["yes", "yes"], ["Yes", "Yes"])
+    assert {name: float(value) for name, value in both.compute().items()} == {"exact": 0.0, "any case": 0.5}

@@ -236,3 +236,16 @@ def test_centres_must_be_packed_as_such() -> None:
     texts = PackedTexts.pack(torch.tensor([2, 5, 3]), torch.tensor([3]))
     with pytest.raises(ValueError, match="are centres"):
         model.encode_centres(texts, torch.zeros(1, 2, 2, 16).double(), torch.ones(1, 2, dtype=torch.bool))
+
+
+def test_embedding_leaves_every_part_in_its_mode_and_searches_in_float32(tmp_path: Path) -> None:
+    model = GraphFormers(tiny_encoder("bert").to(torch.bfloat16), tiny_text_tokenizer()).train()
+    model.encoder.eval()
+    before = {name: module.training for name, module in model.named_modules()}
+    index = model.embed(text_graph())
+    assert {name: module.training for name, module in model.named_modules()} == before
+    score, node = model.search("w1 w2", 3)
+    assert (score.shape, node.shape) == ((3,), (3,))
+    assert index.search(index.of(torch.tensor([0])), 2)[0].dtype == torch.float32
+    model.save_pretrained(tmp_path)
+    assert not any(module.training for module in GraphFormers.from_pretrained(tmp_path).modules())

@@ -1,6 +1,7 @@
 """The properties that make a GTLM what it is, on every family."""
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from transformers import (
     LlamaForCausalLM,
     MambaConfig,
     MambaForCausalLM,
+    PreTrainedTokenizerFast,
     T5Config,
     T5ForConditionalGeneration,
 )
@@ -278,3 +280,39 @@ class TestArchitecturesThatCannotWork:
         model = tiny("llama", attention_dropout=0.1)
         self.refused(model, "attention_dropout")
         assert model(input_ids=torch.zeros(1, 2, dtype=torch.long)).logits.shape == (1, 2, 101)
+
+
+def test_is_loaded_in_evaluation_mode(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    tiny("llama", vocab_size=400).save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    model = GTLM.from_pretrained(tmp_path / "base", lora=LoraConfig(r=2, lora_dropout=0.5))
+    model.save_pretrained(tmp_path / "run")
+    for made in (model, GTLM.from_pretrained(tmp_path / "run")):
+        assert not any(module.training for module in made.modules())
+
+
+def test_what_cannot_be_made_leaves_the_language_model_as_it_was() -> None:
+    model, ids = tiny("llama"), torch.tensor([[3, 4, 5]])
+    expected = model(ids).logits
+    for wrong in ({"new_tokens": {"<a>": "x"}}, {"bias_groups": 9}):
+        with pytest.raises(ValueError, match=r"new_tokens|bias_groups"):
+            GTLM(model, **wrong)
+        assert torch.equal(model(ids).logits, expected)
+        assert all(p.requires_grad for p in model.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_the_whole_model_changes_its_type(dtype: torch.dtype) -> None:
+    model, data = gtlm(tiny("llama")), text_graph(4, 0)
+    expected = model(data).logits
+    close = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float64 else {"rtol": 0.1, "atol": 0.3}
+    torch.testing.assert_close(model.to(dtype)(data).logits.float(), expected, **close)
+
+
+def test_checkpointing_takes_what_hugging_face_takes() -> None:
+    model = gtlm(tiny("llama"))
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"preserve_rng_state": True})
+    model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+    with pytest.raises(ValueError, match="'use_reentrant' is True, expected False"):
+        model.gradient_checkpointing_enable({"use_reentrant": True})

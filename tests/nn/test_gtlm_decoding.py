@@ -132,9 +132,40 @@ def test_texts_and_names(tokenizer: PreTrainedTokenizerFast) -> None:
 
 def test_leaves_training_mode_as_it_was() -> None:
     model = gtlm(tiny("llama")).train()
+    model.base_model.model.layers[0].eval()  # a part may be in another mode than the whole
+    before = {name: module.training for name, module in model.named_modules()}
     model.classify(text_graph(3, 0), NAMES)
-    assert model.training
-    assert model.base_model.training
+    model.generate(text_graph(3, 0), 2, return_ids=True)
+    assert {name: module.training for name, module in model.named_modules()} == before
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_a_graph_that_has_ended_runs_out_of_nothing(use_cache: bool) -> None:
+    """It is read with others that go on, and has no positions left."""
+    model = gtlm(tiny("llama", max_position_embeddings=64))
+    long, short = single_node(62), single_node(5, seed=1)
+    first = int(model(long).logits.argmax())
+    model.base_model.generation_config.eos_token_id = first
+    alone = model.generate(short, 12, return_ids=True, use_cache=use_cache)[0]
+    assert first not in alone.tolist()
+    rows = model.generate(Batch.from_data_list([long, short]), 12, return_ids=True, use_cache=use_cache)
+    assert [row.tolist() for row in rows] == [[], alone.tolist()]
+
+
+def test_scores_are_scaled_before_half_precision_overflows() -> None:
+    model = tiny("qwen2")
+    with torch.no_grad():
+        for layer in model.model.layers:
+            for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj):
+                projection.bias.fill_(110.0)
+    half = gtlm(model.half())
+    logits = []
+    for use_cache in (True, False):
+        steps = half.decode_steps(text_graph(3, 0), use_cache=use_cache)
+        next(steps)
+        logits.append(steps.send(torch.tensor([5])))
+    assert all(x.isfinite().all() for x in logits)
+    torch.testing.assert_close(*logits, rtol=0.02, atol=0.02)
 
 
 def test_bad_input() -> None:

@@ -1,15 +1,17 @@
 """Saving and loading."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from peft import LoraConfig
-from transformers import PreTrainedTokenizerFast
+from peft import IA3Config, LoraConfig, PeftConfig, get_peft_model
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from pyg_textgraph.data import append_to_target
+from pyg_textgraph.data import TextAttributedData, append_to_target
 from pyg_textgraph.nn import GTLM
+from pyg_textgraph.nn.models.text_graph_lm.storage import restore
 from tests.nn.families import tiny
 from tests.nn.gtlm_graphs import gtlm, randomize, text_graph
 
@@ -94,3 +96,81 @@ def test_a_broken_save_is_not_loaded(base: str, tmp_path: Path) -> None:
     (tmp_path / "run" / "gtlm.json").write_text(json.dumps(told))
     with pytest.raises(ValueError, match=r"graph_bias.safetensors lacks \[\] and holds"):
         GTLM.from_pretrained(tmp_path / "run")
+
+
+def equal_after(model: GTLM, folder: Path) -> bool:
+    """Whether a model saved there comes back the same."""
+    model.eval().save_pretrained(folder)
+    data = text_graph(5, 1)
+    with torch.no_grad():
+        return torch.equal(GTLM.from_pretrained(folder)(data).logits, model(data).logits)
+
+
+def test_a_whole_save_does_not_lean_on_the_one_it_came_from(tmp_path: Path) -> None:
+    model = gtlm(tiny("llama"))
+    model.base_model.config._name_or_path = model.base_model.name_or_path = ""
+    assert equal_after(model, tmp_path / "first")
+    loaded = GTLM.from_pretrained(tmp_path / "first")
+    shutil.rmtree(tmp_path / "first")
+    assert equal_after(loaded, tmp_path / "second")
+
+
+def test_other_weights_are_written_whole(base: str, tmp_path: Path) -> None:
+    """Adapters that were merged, and training that is over: nothing in the model says so but its weights."""
+    model = trained(base)
+    model.base_model = model.base_model.merge_and_unload()
+    assert equal_after(model, tmp_path / "merged")
+    model = GTLM.from_pretrained(base)
+    model.base_model.requires_grad_(True)
+    model(graph_with_answer()).loss.backward()
+    torch.optim.SGD(model.parameters(), 1e-3).step()
+    model.requires_grad_(False)
+    assert equal_after(model, tmp_path / "frozen again")
+    assert (tmp_path / "frozen again" / "base").is_dir()
+
+
+def test_a_checkpoint_of_all_weights_leaves_the_language_model_where_it_is(base: str, tmp_path: Path) -> None:
+    model = trained(base)
+    model.load_state_dict(model.state_dict())
+    assert equal_after(model, tmp_path / "run")
+    assert not (tmp_path / "run" / "base").exists()
+    with torch.no_grad():
+        model.base_model.get_input_embeddings().weight[3] += 1
+    with pytest.raises(ValueError, match="adapters cannot be saved beside a language model that was trained"):
+        model.save_pretrained(tmp_path / "other")
+
+
+@pytest.mark.parametrize("adapter", [LoraConfig(r=2, modules_to_save=["lm_head"]), IA3Config()], ids=["head", "ia3"])
+def test_other_adapters(base: str, tmp_path: Path, adapter: PeftConfig) -> None:
+    adapter.task_type = "CAUSAL_LM"
+    made = get_peft_model(AutoModelForCausalLM.from_pretrained(base), adapter, adapter_name="mine")
+    model = GTLM(made)
+    with torch.no_grad():
+        for name, parameter in model.base_model.named_parameters():
+            if parameter.requires_grad and "lora_A" not in name:
+                parameter.add_(0.1 * torch.randn(parameter.shape))
+    assert equal_after(model, tmp_path / "run")
+    data, before = text_graph(5, 1), model(text_graph(5, 1)).logits
+    with torch.no_grad():
+        for parameter in model.base_model.parameters():
+            if parameter.requires_grad:
+                parameter.zero_()
+    restore(model, tmp_path / "run")
+    assert torch.equal(model(data).logits, before)
+
+
+def test_changes_of_the_configuration_come_back(base: str, tmp_path: Path) -> None:
+    tiny("mistral").save_pretrained(tmp_path / "mistral")
+    wide = AutoModelForCausalLM.from_pretrained(tmp_path / "mistral", sliding_window=None)
+    assert equal_after(GTLM(wide), tmp_path / "wide")
+    tiny("llama", attention_dropout=0.1).save_pretrained(tmp_path / "dropout")
+    with pytest.raises(ValueError, match=r"attention_dropout is 0\.1, expected 0 \(set it in the config\)"):
+        GTLM(AutoModelForCausalLM.from_pretrained(tmp_path / "dropout"))
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "dropout", attention_dropout=0.0)
+    assert equal_after(GTLM(plain), tmp_path / "plain")
+    told = json.loads((tmp_path / "plain" / "gtlm.json").read_text())
+    assert told["base"]["config"] == {"attention_dropout": 0.0}
+
+
+def graph_with_answer() -> TextAttributedData:
+    return append_to_target(text_graph(4, 0), torch.tensor([7, 2]), 2)

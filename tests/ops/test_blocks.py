@@ -58,3 +58,15 @@ def test_workers_have_no_gradients_one_thread_and_pass_errors_on(small_blocks: N
 
     with pytest.raises(ArithmeticError, match="row 0"):
         for_each_block(fails, 50, 100, CPU)
+
+
+def test_inference_mode_and_autocast_are_the_callers(small_blocks: None) -> None:
+    """Both belong to a thread, and workers are others."""
+    expected = results()[:3]
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        index, weight = torch.randint(9, (2000, 4)), torch.rand(2000, 4)
+        with torch.inference_mode():
+            assert_close(sparsify(index, weight, 2), sparsify(index, weight, 2))
+        with torch.autocast("cpu", torch.bfloat16):
+            assert_close(results()[:3], expected, rtol=1e-6, atol=1e-7)

@@ -135,3 +135,11 @@ def test_errors_name_the_argument() -> None:
         sparsify(torch.zeros(2, dtype=torch.long), torch.zeros(3), 1)
     with pytest.raises(ValueError, match="'s' is 0"):
         sparsify(torch.zeros(2, dtype=torch.long), torch.zeros(2), 0)
+
+
+def test_second_derivatives_are_refused() -> None:
+    weight = torch.tensor([[0.2, 0.3, 0.4, 0.1]], requires_grad=True)
+    out = sparsify(torch.arange(4)[None], weight, 2, backend="blocked")[1]
+    (first,) = torch.autograd.grad(out[0, 0], weight, create_graph=True)
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        torch.autograd.grad(first.sum(), weight)

@@ -18,13 +18,14 @@ from transformers import (
     TrainingArguments,
 )
 
+from pyg_textgraph.data import append_to_target
 from pyg_textgraph.metrics import exact_match
 from pyg_textgraph.nn import GTLM, GraphMachineConfig, GraphMachineLM
 from pyg_textgraph.train import TrainConfig
 from pyg_textgraph.train.checkpoint import trained_parameters
 from pyg_textgraph.train.hugging_face import GTLMTrainer
 from tests.nn.families import tiny
-from tests.nn.gtlm_graphs import graphs_with_answers, randomize
+from tests.nn.gtlm_graphs import graphs_with_answers, randomize, text_graph
 
 NAMES = ["rain", "run", "snow"]
 
@@ -134,6 +135,22 @@ def test_a_checkpoint_holds_what_was_trained_and_opens_by_itself(base: str, grap
     without = GTLM.from_pretrained(base)
     with pytest.raises(ValueError, match="one has adapters and the other has none"):
         GTLMTrainer(without, arguments(tmp_path), bias_lr=0.02, train_dataset=graphs).train(str(folder))
+
+
+def test_accumulation_weighs_by_tokens(base: str, tmp_path: Path) -> None:
+    answers = [3, 17, 5, 11]
+    data = [append_to_target(text_graph(4, i), torch.arange(3, 3 + n), n) for i, n in enumerate(answers)]
+    found = []
+    for size, parts in ((4, 1), (1, 4)):
+        model = make(base, dropout=0.0)
+        changes = {"per_device_train_batch_size": size, "gradient_accumulation_steps": parts, "num_train_epochs": 1}
+        trainer = GTLMTrainer(
+            model, arguments(tmp_path / str(size), save_strategy="no", max_grad_norm=0.0, optim="sgd", **changes),
+            bias_lr=0.1, train_dataset=data,
+        )  # fmt: skip
+        trainer.train()
+        found.append([torch.tensor(losses(trainer)), *(p.detach().clone() for p in model.graph_bias.parameters())])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=2e-4)
 
 
 def test_biases_keep_their_rate_and_have_no_decay(base: str, graphs: Graphs, tmp_path: Path) -> None:

@@ -12,13 +12,14 @@ from torch.testing import assert_close
 
 from pyg_textgraph.nn import GraphFormers, KnownLinks
 from pyg_textgraph.train import LinkObjective, LinkTrainer, TrainConfig
+from pyg_textgraph.train.links import _Numbers
 from tests.processes import leave_group
 from tests.text_encoders import text_graph, tiny_encoder, tiny_text_tokenizer
 
 DATA = text_graph(num_nodes=24, num_edges=60)
 
 
-def train(folder: Path) -> dict[str, Tensor]:
+def train(folder: Path, links: int = 21) -> dict[str, Tensor]:
     """Three steps of plain gradient descent; 7 links a step do not divide by two."""
     encoder = tiny_encoder(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.1)
     model = GraphFormers(encoder, tiny_text_tokenizer())
@@ -26,12 +27,12 @@ def train(folder: Path) -> dict[str, Tensor]:
     trainer = LinkTrainer(
         DistributedDataParallel(objective) if dist.is_initialized() else objective,
         model.sampler(DATA, num_neighbors=3),
-        DATA.edge_index[:, :21],
+        DATA.edge_index[:, :links],
         torch.optim.SGD(model.parameters(), lr=0.1),
         TrainConfig(batch_size=7, clip=None),
         folder,
     )
-    trainer.run()
+    assert len(trainer.run()) == 3
     return {name: p.detach() for name, p in model.named_parameters()}
 
 
@@ -40,6 +41,7 @@ def rank_of_two(rank: int, folder: str) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     torch.save(train(Path(folder) / "two"), f"{folder}/{rank}.pt")
+    train(Path(folder) / "left out", links=22)  # a last batch of one link would leave a rank without any
     leave_group()
 
 
@@ -51,3 +53,13 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
     start = GraphFormers(tiny_encoder(initializer_range=0.1), tiny_text_tokenizer())
     assert not torch.equal(expected["encoder.encoder.layer.0.attention.self.query.weight"],
                            start.encoder.encoder.layer[0].attention.self.query.weight)  # fmt: skip
+
+
+def test_links_that_are_left_out_change_with_the_epoch() -> None:
+    numbers = _Numbers(total=8, size=6)
+    seen = []
+    for epoch in range(4):
+        numbers.set_epoch(epoch)
+        seen.append({numbers[i] for i in range(len(numbers))})
+    assert [len(epoch) for epoch in seen] == [6] * 4
+    assert [set(range(8)) - epoch for epoch in seen] == [{6, 7}, {0, 1}, {2, 3}, {4, 5}]

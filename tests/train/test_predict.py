@@ -121,6 +121,15 @@ def test_a_function_as_transform_is_the_same_in_the_next_process(tmp_path: Path)
     assert same(predict(tmp_path, transform=features("a")), predict(tmp_path, transform=features("b")))
 
 
+def test_a_transform_that_prints_alike_is_another(tmp_path: Path) -> None:
+    def features(directed: bool) -> Any:
+        return lambda data: T.Compose([FEATURES, AddSPD(8, directed=directed)])(data)
+
+    predict(tmp_path, transform=features(True))
+    with pytest.raises(ValueError, match="other 'first graph'"):
+        predict(tmp_path, transform=features(False))
+
+
 @pytest.mark.parametrize("moment", ["write", "rename", "merge"])
 def test_killed_while_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     whole = predict(tmp_path / "whole")

@@ -7,12 +7,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 from torch_geometric.data import Batch, Data
 
+from pyg_textgraph.data import append_to_target
 from pyg_textgraph.train import Interrupted, TrainConfig, Trainer
 from pyg_textgraph.train.checkpoint import load_checkpoint, load_trained, save_checkpoint, trained_parameters
 from tests.nn.families import tiny
@@ -114,6 +116,89 @@ def test_resuming_another_run_is_refused(tmp_path: Path) -> None:
     other = TrainConfig(epochs=5, batch_size=2, accumulate=2)
     with pytest.raises(ValueError, match="is of a run of 9 steps, this one has 15"):
         trainer(tmp_path, config=other).run(resume=True)
+
+
+def test_another_configuration_or_rate_is_refused(tmp_path: Path) -> None:
+    trainer(tmp_path).run()
+    with pytest.raises(ValueError, match="is of a run with seed 3, this one has 4"):
+        trainer(tmp_path, config=replace(CONFIG, seed=4)).run(resume=True)
+    other = trainer(tmp_path)
+    other.rates = [0.1]
+    with pytest.raises(ValueError, match=r"with learning rates \[0\.05\], this one has \[0\.1\]"):
+        other.run(resume=True)
+    assert trainer(tmp_path, config=replace(CONFIG, save_every=5)).run(resume=True)
+
+
+def test_a_new_run_leaves_nothing_of_the_old_one(tmp_path: Path) -> None:
+    trainer(tmp_path, validate=lambda _: 1.0).run()
+
+    class Dies(Line):
+        def forward(self, batch: Batch) -> Tensor:
+            raise ArithmeticError
+
+    with pytest.raises(ArithmeticError):
+        trainer(tmp_path, Dies()).run()
+    again = trainer(tmp_path)
+    assert len(again.run(resume=True)) == again.num_steps  # from the start
+    assert not (tmp_path / "best").exists()
+
+
+@pytest.mark.parametrize(("batch_size", "accumulate"), [(4, 3), (8, 2), (11, 1)])
+def test_parts_weigh_as_much_as_they_hold(tmp_path: Path, batch_size: int, accumulate: int) -> None:
+    """Eleven points in unequal parts are one step on all of them."""
+    config = TrainConfig(batch_size=batch_size, accumulate=accumulate, clip=None)
+    model = Line().eval()
+    model.train = lambda mode=True: model  # type: ignore[method-assign]
+    [row] = trainer(tmp_path, model, config).run()
+    points = Batch.from_data_list([Points()[i] for i in range(11)])
+    assert row["loss"] == pytest.approx(float(Line().eval()(points).detach()), rel=1e-5)
+
+
+def test_supervised_tokens_weigh(tmp_path: Path) -> None:
+    answers = [3, 17, 5, 11]
+    graphs = [append_to_target(text_graph(4, i), torch.arange(3, 3 + n), n) for i, n in enumerate(answers)]
+    found = []
+    for batch_size, accumulate in ((4, 1), (1, 4), (3, 2)):
+        model = gtlm(tiny("llama"))
+        optimizer = torch.optim.SGD(model.param_groups(0.0, 0.1))
+        config = TrainConfig(batch_size=batch_size, accumulate=accumulate, clip=None)
+        [row] = Trainer(model, graphs, optimizer, config, tmp_path / str(batch_size), name=None).run()  # type: ignore[arg-type]
+        found.append([torch.tensor(row["loss"]), *(p.detach() for p in model.graph_bias.parameters())])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found[2], found[0], rtol=1e-4, atol=1e-5)
+
+
+def test_scores_of_any_kind(tmp_path: Path) -> None:
+    scores = iter([np.float32(math.nan), np.float64(0.5), torch.tensor(0.25)])
+    run = trainer(tmp_path, validate=lambda _: next(scores))
+    assert [row["score"] for row in run.run() if "score" in row][1:] == [0.5, 0.25]
+    assert run.best == 0.5
+    assert load_checkpoint(tmp_path / "best")[1]["score"] == 0.5
+
+
+def test_items_may_be_random(tmp_path: Path) -> None:
+    class Noise(Points):
+        def __getitem__(self, index: int) -> Data:
+            return Data(x=torch.randn(1, 3), y=torch.zeros(1))
+
+    def run(folder: Path, resume: bool = False, stop: bool = False) -> list[float]:
+        made = trainer(folder)
+        made.dataset = Noise()
+        if stop:
+            update = made._update
+
+            def dies(batches: list[Batch]) -> dict[str, float]:
+                if made.step == 5:
+                    raise ArithmeticError
+                return update(batches)
+
+            made._update = dies  # type: ignore[method-assign]
+        return curve(made.run(resume))
+
+    expected = run(tmp_path / "a")
+    with pytest.raises(ArithmeticError):
+        run(tmp_path / "b", stop=True)
+    assert run(tmp_path / "b", resume=True) == expected
 
 
 def test_learning_happens_and_is_logged(tmp_path: Path) -> None:
@@ -218,6 +303,25 @@ class TestCheckpoint:
         nn.init.zeros_(other.lin[0].weight)
         load_trained(other, parameters)
         assert torch.equal(other.lin[0].weight, model.lin[0].weight)
+
+    def test_statistics_of_trained_modules_are_kept(self) -> None:
+        model, frozen = nn.BatchNorm1d(2), nn.BatchNorm1d(2).requires_grad_(False)
+        both = nn.Sequential(model, frozen)
+        both(torch.randn(8, 2))
+        values = {name: value.clone() for name, value in trained_parameters(both).items()}
+        assert {name.split(".")[1] for name in values} == {
+            "weight", "bias", "running_mean", "running_var", "num_batches_tracked",
+        }  # fmt: skip
+        assert all(name.startswith("0.") for name in values)
+        both(torch.randn(8, 2))
+        with torch.no_grad():
+            load_trained(both, values)
+        assert torch.equal(model.running_mean, values["0.running_mean"])
+
+    def test_is_read_where_there_is_no_gpu(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("torch.serialization.location_tag", lambda storage: "cuda:0")
+        save_checkpoint(tmp_path / "c", {"w": torch.ones(1)}, {"moment": torch.ones(2)})
+        assert load_checkpoint(tmp_path / "c")[1]["moment"].device == torch.device("cpu")
 
     def test_a_crash_while_saving_leaves_the_old_one(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         save_checkpoint(tmp_path / "c", {"w": torch.zeros(1)}, {"step": 1})

@@ -87,8 +87,8 @@ class GaLA:
     def __call__(self, prompts: GraphPrompt | Sequence[GraphPrompt]) -> AbstractContextManager[None]:
         """A context in which the model reads these prompts, left-padded, with attention along their edges.
 
-        Several sequences per prompt, as in beam search, stand next to each other. Whatever follows the prompts, with or
-        without a cache, belongs to no node.
+        Several sequences per prompt, as in beam search, stand next to each other. Prompts are read at once; whatever
+        follows them, with or without a cache, belongs to no node.
         """
         prompts = [prompts] if isinstance(prompts, GraphPrompt) else list(prompts)
         return self.biased(prompts, self.strengths)
@@ -131,14 +131,19 @@ class PromptBias:
         self.longest = max(len(prompt) for prompt in prompts)
         size = max(prompt.num_nodes for prompt in prompts)
         self.nearness = torch.stack([inverse_distance(p.edge_index, p.num_nodes, size) for p in prompts])  # [B, N, N]
+        self._position: Tensor | None = None
+        self._first = 0
         self.read: dict[tuple[int, int], tuple[TokenLayout, Tensor | None, Tensor]] = {}
 
     def __call__(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         batch, _, size, _ = call.query.shape
-        if size < self.longest:
-            if size == call.key.size(2):
-                raise ValueError(f"GaLA: the model reads {size} tokens, the longest prompt has {self.longest}")
-            return call.own()  # decoding
+        start = 0 if size == call.key.size(2) else self._start(call)
+        if start >= self.longest:
+            return call.own()  # what follows the prompts
+        if start + size < self.longest:
+            raise ValueError(f"GaLA: the model reads {start + size} tokens, the longest prompt has {self.longest}")
+        if start > 0:
+            raise ValueError(f"GaLA: the model reads the prompts from token {start} on, expected all of them at once")
         layout, keep, nearness = self._packed(batch, size, call.query.device)
         q, k, v = (x[:, :, :size].transpose(1, 2) for x in (call.query, call.key, call.value))  # [B, T, H, D]
         q, k, v = (x.flatten(0, 1) if keep is None else x[keep] for x in (q, k, v))
@@ -151,6 +156,17 @@ class PromptBias:
         if keep is not None:
             out = out.new_zeros(batch, size, *out.shape[1:]).index_put((keep,), out)
         return out.view(batch, size, *out.shape[-2:]), None
+
+    def _start(self, call: AttentionCall) -> int:
+        """Where the first query of the longest sequence stands. A cache's keys do not tell: it may have free places."""
+        position = call.kwargs.get("position_ids")
+        if position is None:
+            return self.longest if call.query.size(2) < self.longest else 0
+        if position is not self._position:  # the same for all layers
+            first = int(position[..., 0].max())
+            # transformers puts padding tokens at position 1
+            self._position, self._first = position, 0 if first <= 1 < self.longest else first
+        return self._first
 
     def _packed(self, batch: int, size: int, device: torch.device) -> tuple[TokenLayout, Tensor | None, Tensor]:
         """Layout, which tokens (B, T) are no padding (None: all), and 1/d (B, N, N); made once for all layers."""

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
 
+from pyg_textgraph.nn.modes import evaluating
+
 IMPLEMENTATION = "graph_aligned"
 
 
@@ -121,12 +123,8 @@ def attention_layers(model: nn.Module) -> list[nn.Module]:
 
     candidates = [module for module in decoder.modules() if hasattr(module, "layer_idx") and hasattr(module, "config")]
     ids = torch.zeros(1, 2, dtype=torch.long, device=decoder.get_input_embeddings().weight.device)
-    was_training = decoder.training
-    try:
-        with torch.no_grad(), intercept(candidates, probe):
-            decoder.eval()(input_ids=ids, use_cache=False)
-    finally:
-        decoder.train(was_training)
+    with torch.no_grad(), evaluating(decoder), intercept(candidates, probe):
+        decoder(input_ids=ids, use_cache=False)
     if sorted(found) != list(range(config.num_hidden_layers)):
         raise ValueError(
             f"GaLA: {name} lets attention be replaced in layers {sorted(found)} of {config.num_hidden_layers}; "

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from pyg_textgraph.ops.blocks import for_each_block
 from pyg_textgraph.ops.sparsify.blocked import runs
@@ -104,6 +105,7 @@ class Mix(torch.autograd.Function):
         return out_index, out_weight
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, _: Tensor | None, grad: Tensor | None) -> tuple[Tensor | None, ...]:
         if grad is None:
             return (None,) * 6

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from pyg_textgraph.ops.blocks import for_each_block
 from pyg_textgraph.ops.sparsify.select import heaviest
@@ -52,6 +53,7 @@ class Sparsify(torch.autograd.Function):
         return out_index, out_weight
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, _: Tensor | None, grad: Tensor | None) -> tuple[None, Tensor | None, None]:
         if grad is None:
             return None, None, None

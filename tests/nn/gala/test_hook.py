@@ -161,6 +161,30 @@ def test_other_caches_and_adapters(model: PreTrainedModel) -> None:
         assert torch.equal(adapted.generate(input_ids=ids, **options), expected)
 
 
+@pytest.mark.parametrize("more", [3, 12, 15])
+def test_what_follows_belongs_to_no_node_however_long_it_is(model: PreTrainedModel, more: int) -> None:
+    """With a cache the follow-up is read alone, and may be as long as the prompt."""
+    prompts = [prompt_of(STAR, 4), prompt_of(PATH, 5, seed=1)]
+    ids, mask = pad_left(prompts, 0)
+    following = torch.randint(5, 90, (2, more), generator=torch.Generator().manual_seed(0))
+    whole, all_of_it = torch.cat([ids, following], 1), torch.cat([mask, torch.ones_like(following)], 1)
+    position = (all_of_it.cumsum(1) - 1).clamp(min=0)
+    with torch.no_grad(), GaLA(model, 2.0)(prompts):
+        expected = model(whole, attention_mask=all_of_it, position_ids=position, use_cache=False).logits
+        first = model(ids, attention_mask=mask, position_ids=position[:, : ids.size(1)], use_cache=True)
+        cache = {key: first[key] for key in ("cache", "past_key_values") if key in first}
+        second = model(following, attention_mask=all_of_it, position_ids=position[:, ids.size(1) :], **cache)
+    torch.testing.assert_close(second.logits, expected[:, ids.size(1) :], rtol=1e-4, atol=1e-4)
+
+
+def test_a_prompt_in_pieces_is_refused(model: PreTrainedModel) -> None:
+    prompt = prompt_of(PATH, 5)
+    ids = prompt.input_ids[None]
+    options = {"attention_mask": torch.ones_like(ids), "max_new_tokens": 2, "cache_implementation": "static"}
+    with pytest.raises(ValueError, match="the longest prompt has"), GaLA(model, 2.0)(prompt):
+        model.generate(ids, prefill_chunk_size=8, **options)
+
+
 def test_generate_returns_texts(model: PreTrainedModel) -> None:
     class Words:
         pad_token_id = 0

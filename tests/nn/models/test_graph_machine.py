@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
-from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoModelForCausalLM, DynamicCache, Qwen3Config, Qwen3ForCausalLM
 
 from pyg_textgraph.nn.models.graph_machine import (
     PRESETS,
@@ -185,6 +185,27 @@ def test_loss_gradients_and_checkpointing(variant: GraphMachineLM) -> None:
     assert_close(again, expected)
     missing = [name for (name, _), grad in zip(variant.named_parameters(), expected, strict=True) if grad is None]
     assert not missing
+
+
+def test_recomputing_needs_no_cache_and_loses_no_gradient() -> None:
+    model = GraphMachineLM(config()).train()
+    model.gradient_checkpointing_enable()
+    out = model(text(), labels=text(), use_cache=True)
+    assert out[CACHE_NAME] is None if CACHE_NAME in out else True
+    out.loss.backward()
+    with pytest.raises(ValueError, match="got a 'cache' while activations are recomputed"):
+        model(text(), cache=DynamicCache())
+    model.gradient_checkpointing_enable({"use_reentrant": True})
+    with pytest.raises(ValueError, match="'use_reentrant' is True, expected False"):
+        model(text(), labels=text())
+
+
+def test_generation_reads_the_padding_token_that_texts_start_with() -> None:
+    model = GraphMachineLM(config(pad_token_id=0)).eval()
+    ids = text()
+    ids[:, 0] = 0
+    out = model.generate(ids, max_new_tokens=1, do_sample=False, output_logits=True, return_dict_in_generate=True)
+    assert_close(out.logits[0], model(ids).logits[:, -1], rtol=1e-4, atol=1e-5)
 
 
 def test_save_and_load(tmp_path: Path, variant: GraphMachineLM) -> None:

@@ -84,10 +84,20 @@ class GraphMachineModel(GraphMachinePreTrainedModel):
             attention_mask: (B, N) over cached and new tokens; zeros may stand to the left or right of a text.
             position_ids: (B, n); counted from the first token of each text by default.
             inputs_embeds: (B, n, d), instead of `input_ids`.
-            use_cache: Whether to return a cache.
+            use_cache: Whether to return a cache; none while activations are recomputed.
             cache: What earlier tokens left behind.
             output_edges: Whether to return the edges after every sparse layer.
+
+        Raises:
+            ValueError: If activations are to be recomputed with a cache, or by reentrant checkpointing, which loses
+                gradients of edges.
         """
+        if self._recompute:
+            if cache is not None:
+                raise ValueError("GraphMachineModel: got a 'cache' while activations are recomputed")
+            if getattr(self._gradient_checkpointing_func, "keywords", {}).get("use_reentrant"):
+                raise ValueError("GraphMachineModel: 'use_reentrant' is True, expected False: edges have gradients too")
+            use_cache = False
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("GraphMachineModel: pass either 'input_ids' or 'inputs_embeds'")
         x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
@@ -129,7 +139,8 @@ class GraphMachineModel(GraphMachinePreTrainedModel):
 class GraphMachineLM(GraphMachinePreTrainedModel, GenerationMixin):
     """Causal language model of the Graph Machine (GM-2, arXiv 2609.02881).
 
-    Texts should start with a padding token, which early edges point to.
+    Texts should start with a padding token, which early edges point to; it is part of the text. Where padding stands on
+    the left of shorter texts of a batch, ``attention_mask`` says so, to :meth:`generate` as well.
 
     Example:
         >>> model = GraphMachineLM(GraphMachineConfig.preset("theia-k24-r3"))
@@ -145,6 +156,10 @@ class GraphMachineLM(GraphMachinePreTrainedModel, GenerationMixin):
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.loss_type = "ForCausalLM"
         self.post_init()
+
+    def _prepare_attention_mask_for_generation(self, inputs_tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Without a mask there is no padding: transformers would hide the padding token that texts start with."""
+        return torch.ones(inputs_tensor.shape[:2], dtype=torch.long, device=inputs_tensor.device)
 
     def forward(
         self,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from peft import LoraConfig, PeftModel
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from transformers import PreTrainedModel
@@ -21,7 +19,7 @@ from pyg_textgraph.nn.models.text_graph_lm import TextGraphLM
 from pyg_textgraph.nn.models.text_graph_lm.attention import PackedContext
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    pass
 
 
 @dataclass
@@ -123,22 +121,14 @@ class GraphTokenLM(TextGraphLM):
     config_class = GraphTokenConfig
     _sequence = "a graph"
 
-    def __init__(
-        self,
-        base_model: PreTrainedModel | PeftModel,
-        tokenizer: PreTrainedTokenizerBase | None = None,
-        lora: LoraConfig | None = None,
-        config: GraphTokenConfig | None = None,
-        new_tokens: Mapping[str, str] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(base_model, tokenizer, lora, config, new_tokens, **kwargs)
-        embed = self.base_model.get_input_embeddings()
+    graph_tokens: GraphTokens
+
+    def _make_own(self, decoder: PreTrainedModel) -> GraphTokens:
+        embed = decoder.get_input_embeddings()
         with torch.no_grad():  # of the module's output: some families scale it
             some = torch.arange(min(embed.num_embeddings, 4096), device=embed.weight.device)
             scale = float(embed(some).float().square().mean().sqrt())
-        self.graph_tokens = GraphTokens(self.text_config.hidden_size, scale, self.config)
-        self.graph_tokens.to(embed.weight.device)
+        return GraphTokens(self.text_config.hidden_size, scale, self.config)
 
     def param_groups(self, lr: float, projector_lr: float = 2e-3, weight_decay: float = 0.1) -> list[dict[str, Any]]:
         """Parameter groups for an optimizer: adapters, and projector and reconstruction heads."""
@@ -173,7 +163,8 @@ class GraphTokenLM(TextGraphLM):
             found.answer_loss = F.cross_entropy(out.logits[0].float(), labels)
             losses.append(found.answer_loss)
         if features + topology > 0:
-            state = out.hidden_states[-1][0, packed.node].float()  # [N, hidden], after the last norm
+            # [N, hidden], after the last norm
+            state = out.hidden_states[-1][0, packed.node].to(self.graph_tokens.hidden_vector.dtype)
         if features > 0:
             predicted = self.graph_tokens.feature_head(state[packed.masked])
             found.feature_loss = feature_loss(predicted, packed.x[packed.masked])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,6 +20,7 @@ from pyg_textgraph.data.tokenization import tokenize_texts
 from pyg_textgraph.nn.graphformers_layer import GraphFormersLayer
 from pyg_textgraph.nn.models.graphformers.cache import NodeCache
 from pyg_textgraph.nn.models.graphformers.retrieval import IndexBackend, TextIndex
+from pyg_textgraph.nn.modes import evaluating
 from pyg_textgraph.nn.text_encoders import encoder_steps
 from pyg_textgraph.pretrained import load_tensors
 from pyg_textgraph.sampling import NeighborTextSampler
@@ -144,7 +144,7 @@ class TextGraphEncoder(nn.Module):
         """
         sampler = data if isinstance(data, NeighborTextSampler) else self.sampler(data, **kwargs)
         nodes = (torch.arange(len(sampler.store)) if nodes is None else nodes).unique()
-        parts = [torch.empty(0, self.steps.hidden_size)]
+        parts = [_wide(torch.empty(0, self.steps.hidden_size, dtype=self.encoder.dtype))]
         found = sampler.neighbors(nodes)  # [n, K]
         if cache is None and self.can_cache:
             cache = self.cache(sampler, found[found >= 0].unique(), batch_size=batch_size, progress=progress)
@@ -152,9 +152,9 @@ class TextGraphEncoder(nn.Module):
             for i in tqdm(torch.arange(len(nodes)).split(batch_size), "embedding", disable=not progress):
                 if cache is None:
                     batch = sampler(nodes[i])
-                    parts.append(self(batch.to(self.device)).cpu())
+                    parts.append(_wide(self(batch.to(self.device))).cpu())
                 else:
-                    parts.append(self._embed_cached(sampler, nodes[i], found[i], cache).cpu())
+                    parts.append(_wide(self._embed_cached(sampler, nodes[i], found[i], cache)).cpu())
         self.index = TextIndex(torch.cat(parts), nodes, backend)
         return self.index
 
@@ -183,7 +183,7 @@ class TextGraphEncoder(nn.Module):
             other = node != query
             return score[other][:k], node[other][:k]
         vector = self._embed_text(query) if isinstance(query, str) else query
-        score, node = self.index.search(vector.view(1, -1).cpu(), k)
+        score, node = self.index.search(_wide(vector.view(1, -1)).cpu(), k)
         return score[0], node[0]
 
     def _embed_text(self, text: str) -> Tensor:
@@ -223,13 +223,14 @@ class TextGraphEncoder(nn.Module):
 
     @classmethod
     def from_pretrained(cls, name: str | Path, **settings: Any) -> Self:
-        """Loads a saved model, or puts a new one around a text encoder from the Hub or a folder.
+        """Loads a saved model, or puts a new one around a text encoder from the Hub or a folder; in evaluation mode, as
+        Hugging Face's.
 
         Raises:
             ValueError: If the folder holds another model, or **settings** are given for a saved one.
         """
         with reading_folder(name) as folder:
-            return cls._load(folder, name, settings)
+            return cls._load(folder, name, settings).eval()
 
     @classmethod
     def _load(cls, folder: Path, name: str | Path, settings: dict[str, Any]) -> Self:
@@ -254,12 +255,6 @@ class TextGraphEncoder(nn.Module):
         return model
 
 
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Without dropout, and back to the mode it was in."""
-    was = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was)
+def _wide(x: Tensor) -> Tensor:
+    """At least float32, in which an index compares."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.nn.functional as F
-from peft import LoraConfig, PeftModel
 from torch import Tensor
 from torch_geometric.data import Data
 from transformers import PreTrainedModel
@@ -21,9 +19,10 @@ from pyg_textgraph.nn.models.gtlm.node_attention import NodeAttentionContext
 from pyg_textgraph.nn.models.gtlm.visibility import visible_pairs
 from pyg_textgraph.nn.models.text_graph_lm import TextGraphLM
 from pyg_textgraph.nn.models.text_graph_lm.attention import AttentionContext, PackedContext
+from pyg_textgraph.nn.modes import evaluating
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    pass
 
 
 @dataclass
@@ -74,19 +73,10 @@ class GTLM(TextGraphLM):
     config_class = GTLMConfig
     _sequence = "a node"
 
-    def __init__(
-        self,
-        base_model: PreTrainedModel | PeftModel,
-        tokenizer: PreTrainedTokenizerBase | None = None,
-        lora: LoraConfig | None = None,
-        config: GTLMConfig | None = None,
-        new_tokens: Mapping[str, str] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(base_model, tokenizer, lora, config, new_tokens, **kwargs)
-        layers, heads = self.text_config.num_hidden_layers, self.text_config.num_attention_heads
-        self.graph_bias = GraphBias(layers, heads, self.config)
-        self.graph_bias.to(self.base_model.get_input_embeddings().weight.device)
+    graph_bias: GraphBias
+
+    def _make_own(self, decoder: PreTrainedModel) -> GraphBias:
+        return GraphBias(self.text_config.num_hidden_layers, self.text_config.num_attention_heads, self.config)
 
     def param_groups(self, lr: float, bias_lr: float, weight_decay: float = 0.1) -> list[dict[str, Any]]:
         """Parameter groups for an optimizer: adapters (and whatever else of the language model trains), and biases."""
@@ -129,7 +119,8 @@ class GTLM(TextGraphLM):
         self._check_position(int(layout.position.max()))
         k_hop = self.config.k_hop
         pairs = None if k_hop is None else visible_pairs(batch, k_hop, self.config.through_target)
-        features = PairFeatures.from_batch(batch, self.config.biases, pairs=pairs)
+        dtype = next((p.dtype for p in self.graph_bias.parameters()), torch.float32)
+        features = PairFeatures.from_batch(batch, self.config.biases, dtype, pairs=pairs)
         return PackedContext(layout, self.graph_bias, self.graph_bias.prepare(features), pairs, self.config.backend)
 
     def _read(self, batch: Data, layout: TokenLayout, at: Tensor, context: AttentionContext | None = None) -> Tensor:
@@ -151,7 +142,7 @@ class GTLM(TextGraphLM):
         """
         layout = self._prefix_layout(batch)
         context = NodeAttentionContext(self._context(batch, layout))
-        with self._evaluating():
+        with evaluating(self):
             self._read(batch, layout, layout.last, context)
         return torch.stack([context.kept[layer] for layer in sorted(context.kept)])
 

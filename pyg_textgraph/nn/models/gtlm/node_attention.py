@@ -24,7 +24,7 @@ class NodeAttentionContext:
         layout = self.packed.layout
         last, node = layout.last, layout.node
         key = k[0].repeat_interleave(q.size(1) // k.size(1), dim=0).float()  # [H, T, D]
-        score = scoring(torch.einsum("hbd,htd->bht", q[0][:, last].float(), key), q.size(-1))
+        score = scoring(q[0][:, last].float(), key).transpose(0, 1)  # [B, H, T]
         own = node == node[last][:, None]  # [B, T]; other graphs are hidden below
         rows = self.packed.rows_of(node[last], layer)
         if rows is not None:

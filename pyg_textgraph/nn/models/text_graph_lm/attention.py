@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
 
 from pyg_textgraph.data import TokenLayout
+from pyg_textgraph.nn.modes import evaluating
 from pyg_textgraph.ops.graph_attention import Backend, graph_attention
 
 IMPLEMENTATION = "text_graph"
@@ -24,9 +25,13 @@ class Scoring:
     softcap: float | None
     window: int | None
 
-    def __call__(self, product: Tensor, channels: int) -> Tensor:
-        """Scores before the bias; ``channels`` are those of a head."""
-        score = product * (channels**-0.5 if self.scale is None else self.scale)
+    def __call__(self, q: Tensor, k: Tensor) -> Tensor:
+        """Scores before the bias, float32. Shapes: **q** (*, L, D); **k** (*, S, D); **returns** (*, L, S)."""
+        scale = q.size(-1) ** -0.5 if self.scale is None else self.scale
+        a, b = q.flatten(0, -3), k.flatten(0, -3)
+        # scaled within the product: by itself it may be more than half precision holds
+        product = torch.baddbmm(a.new_empty(()), a, b.mT, beta=0, alpha=scale)
+        score = product.float().view(*q.shape[:-1], -1)
         return score if self.softcap is None else self.softcap * torch.tanh(score / self.softcap)
 
 
@@ -158,16 +163,14 @@ def install(model: PreTrainedModel, owner: str = "GTLM") -> None:
         refuse(f"attention_dropout is {config.attention_dropout}, expected 0 (set it in the config)")
     before = model.config._attn_implementation
     model.set_attn_implementation(IMPLEMENTATION)
-    probe, was_training = Probe(), model.training
+    probe = Probe()
     ids = torch.zeros(1, 2, dtype=torch.long, device=model.get_input_embeddings().weight.device)
     try:
-        with torch.no_grad():
-            model.eval()(input_ids=ids, position_ids=ids, use_cache=False, text_graph=probe)
+        with torch.no_grad(), evaluating(model):
+            model(input_ids=ids, position_ids=ids, use_cache=False, text_graph=probe)
     except (TypeError, ValueError) as error:
         model.set_attn_implementation(before)
         refuse(str(error))
-    finally:
-        model.train(was_training)
     if sorted(probe.layers) != list(range(config.num_hidden_layers)) or probe.num_heads != {config.num_attention_heads}:
         model.set_attn_implementation(before)
         refuse(f"graph attention reached layers {sorted(probe.layers)} of {config.num_hidden_layers}")

@@ -75,7 +75,7 @@ class DecodeContext:
         past_k, past_v = self._prefix(layer)
         k, v = torch.cat([past_k, k], 2), torch.cat([past_v, v], 2)  # [B, H_kv, P + S, D]
         grouped = q.reshape(b, k.size(1), -1, d)  # [B, H_kv, H/H_kv · L, D]: heads of a group share keys
-        score = scoring((grouped @ k.transpose(2, 3)).float().view(b, h, new, -1), d)
+        score = scoring(grouped, k).view(b, h, new, -1)
         past = past_k.size(2)
         if layer not in self._rows:  # the same at every step
             self._rows[layer] = self.prefix.rows_of(self.target, layer)
@@ -125,6 +125,10 @@ def branches(names: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def append_new_tokens(batch: Data, ids: Tensor) -> Batch:
-    """The batch with tokens added to its targets in place of their answers. Shapes: **ids** (B, L)."""
+    """The batch with tokens added to its targets in place of their answers, negative ones left out.
+
+    Shapes: **ids** (B, L)
+    """
     graphs = batch.to_data_list() if isinstance(batch, Batch) else [batch]
-    return Batch.from_data_list([append_to_target(drop_answer(g), row) for g, row in zip(graphs, ids, strict=True)])
+    rows = (row[row >= 0] for row in ids)
+    return Batch.from_data_list([append_to_target(drop_answer(g), row) for g, row in zip(graphs, rows, strict=True)])

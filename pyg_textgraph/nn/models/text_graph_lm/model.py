@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -22,6 +22,7 @@ from pyg_textgraph.nn.models.text_graph_lm import storage
 from pyg_textgraph.nn.models.text_graph_lm.attention import AttentionContext, PackedContext, install
 from pyg_textgraph.nn.models.text_graph_lm.decoding import DecodeContext, append_new_tokens, branches
 from pyg_textgraph.nn.models.text_graph_lm.vocabulary import add_tokens, num_embeddings
+from pyg_textgraph.nn.modes import evaluating
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -52,6 +53,7 @@ class TextGraphLM(nn.Module, ABC):
     config_class: ClassVar[Any]
     config: Any
     _source: dict[str, Any] | None = None
+    _loaded: dict[str, int]  # how often the language model's parameters had been written to
     _sequence: ClassVar[str]  # whose positions must not run out
 
     def __init__(
@@ -67,25 +69,37 @@ class TextGraphLM(nn.Module, ABC):
         self.config = self.config_class(**(asdict(config or self.config_class()) | kwargs))
         self.tokenizer = tokenizer
         decoder = base_model.get_base_model() if isinstance(base_model, PeftModel) else base_model
-        install(decoder, self._name)
-        if not isinstance(base_model, PeftModel):
-            base_model.requires_grad_(False)
-        if lora is not None:
-            if isinstance(base_model, PeftModel):
+        if isinstance(base_model, PeftModel):
+            if lora is not None:
                 raise ValueError(
                     f"{self._name}: 'base_model' already has adapters and 'lora' asks for more; give one of them"
                 )
-            lora = copy.copy(lora)
-            lora.target_modules = lora.target_modules or "all-linear"
-            lora.task_type = lora.task_type or "CAUSAL_LM"
-            if new_tokens:
-                lora.trainable_token_indices = add_tokens(base_model, self._tokenizer(), new_tokens, lora)
-            base_model = get_peft_model(base_model, lora)
-        elif new_tokens:
+            if len(base_model.peft_config) > 1:
+                raise ValueError(
+                    f"{self._name}: 'base_model' has adapters {list(base_model.peft_config)}, expected one"
+                )
+        if new_tokens and lora is None:
             raise ValueError(f"{self._name}: 'new_tokens' train with adapters; give 'lora'")
-        self.base_model = base_model
         self.text_config = decoder.config.get_text_config()
         self.max_positions: int | None = getattr(self.text_config, "max_position_embeddings", None)
+        before = decoder.config._attn_implementation
+        install(decoder, self._name)
+        try:
+            own = self._make_own(decoder).to(decoder.get_input_embeddings().weight.device)
+            if lora is not None:
+                lora = copy.copy(lora)
+                lora.target_modules = lora.target_modules or "all-linear"
+                lora.task_type = lora.task_type or "CAUSAL_LM"
+                if new_tokens:
+                    lora.trainable_token_indices = add_tokens(decoder, self._tokenizer(), new_tokens, lora)
+        except Exception:
+            decoder.set_attn_implementation(before)
+            raise
+        if not isinstance(base_model, PeftModel):
+            base_model.requires_grad_(False)
+        self.base_model = base_model if lora is None else get_peft_model(base_model, lora)
+        setattr(self, self.own_module, own)
+        self._loaded = storage.versions(self)
 
     @classmethod
     def from_pretrained(
@@ -101,7 +115,7 @@ class TextGraphLM(nn.Module, ABC):
         new_tokens: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> Self:
-        """Loads a saved model of this class, or makes one of a language model.
+        """Loads a saved model of this class, or makes one of a language model; in evaluation mode, as Hugging Face's.
 
         Args:
             name: A folder written by :meth:`save_pretrained`, or a language model's name or folder.
@@ -123,11 +137,11 @@ class TextGraphLM(nn.Module, ABC):
                     f"{cls.__name__}: {str(name)!r} is a saved {cls.__name__} with a configuration and adapters of its "
                     "own"
                 )
-            return storage.load(cls, Path(name), dtype, trainable)
+            return storage.load(cls, Path(name), dtype, trainable).eval()
         base, tokenizer = storage.load_base(str(name), dtype=dtype, revision=revision, gguf_file=gguf_file)
         model = cls(base, tokenizer, lora, config, new_tokens, **kwargs)
         model._source = {"name": str(name), "revision": revision, "gguf_file": gguf_file}
-        return model
+        return model.eval()
 
     def save_pretrained(self, folder: str | Path, state_dict: dict[str, Tensor] | None = None) -> None:
         """Writes adapters, the module of its own, tokenizer and configuration; the language model's own weights only if
@@ -138,6 +152,10 @@ class TextGraphLM(nn.Module, ABC):
             state_dict: Values to write instead of the model's own, which may be sharded over processes.
         """
         storage.save(self, Path(folder), state_dict)
+
+    @abstractmethod
+    def _make_own(self, decoder: PreTrainedModel) -> nn.Module:
+        """The module of its own, for a decoder."""
 
     @property
     def _name(self) -> str:
@@ -162,14 +180,27 @@ class TextGraphLM(nn.Module, ABC):
         ]
         return [group for group in groups if group["params"]]
 
-    def activation_checkpointing_enable(self, **kwargs: Any) -> None:
-        """Computes activations again in backward, as on any Hugging Face model."""
+    def activation_checkpointing_enable(
+        self, activation_checkpointing_kwargs: dict[str, Any] | None = None, **kwargs: Any
+    ) -> None:
+        """Computes activations again in backward, as on any Hugging Face model.
+
+        Raises:
+            ValueError: If ``use_reentrant`` is asked for, which would lose gradients of what layers share.
+        """
+        if (activation_checkpointing_kwargs or {}).get("use_reentrant"):
+            raise ValueError(f"{self._name}: 'use_reentrant' is True, expected False: layers share what has gradients")
         # transformers 5.24 renamed it
         renamed = getattr(self.base_model, "activation_checkpointing_enable", None)
-        (renamed or self.base_model.gradient_checkpointing_enable)(**kwargs)
+        told = {"use_reentrant": False} | (activation_checkpointing_kwargs or {})
+        (renamed or self.base_model.gradient_checkpointing_enable)(told, **kwargs)
         self.base_model.enable_input_require_grads()
 
-    gradient_checkpointing_enable = activation_checkpointing_enable
+    def gradient_checkpointing_enable(
+        self, gradient_checkpointing_kwargs: dict[str, Any] | None = None, **kwargs: Any
+    ) -> None:
+        """:meth:`activation_checkpointing_enable` by its older name."""
+        self.activation_checkpointing_enable(gradient_checkpointing_kwargs, **kwargs)
 
     @abstractmethod
     def _read_prefix(self, batch: Data, keep: bool = True) -> tuple[Tensor, PackedContext, Tensor]:
@@ -201,7 +232,7 @@ class TextGraphLM(nn.Module, ABC):
         ids = [x if isinstance(x, Tensor) else answer_ids(self._tokenizer(), x) for x in names]
         if not ids:
             raise ValueError(f"{self._name}: 'names' is empty, expected the possible answers")
-        with self._evaluating():
+        with evaluating(self):
             first, context, target = self._read_prefix(batch)  # [B, V]
             scores = torch.log_softmax(first.float(), -1)[:, torch.stack([x[0] for x in ids]).to(first.device)]
             groups: list[list[int]] = [[]]
@@ -266,7 +297,7 @@ class TextGraphLM(nn.Module, ABC):
                 ended |= torch.isin(new[:, 0], end)
                 if bool(ended.all()) or ids.size(1) == max_new_tokens:
                     break
-                logits = steps.send(new[:, 0])
+                logits = steps.send(new[:, 0].masked_fill(ended, -1))
         rows = []
         for row in ids:
             stop = torch.isin(row, end).nonzero()
@@ -278,11 +309,12 @@ class TextGraphLM(nn.Module, ABC):
         """Continues the targets token by token, for a decoding of one's own; answers in the data are not looked at.
 
         A generator: ``next`` reads the graphs and gives the logits of the next tokens, ``send`` takes the tokens that
-        were chosen and gives those of the tokens after them. The model is in evaluation mode until it is closed.
+        were chosen and gives those of the tokens after them; −1 where a graph is done, whose logits mean nothing then.
+        The model is in evaluation mode until it is closed.
 
         Shapes: **sent** (B,); **yields** (B, V)
         """
-        with self._evaluating():
+        with evaluating(self):
             logits, context, target = self._read_prefix(batch, keep=use_cache)
             start = context.layout.position[context.layout.last][:, None] + 1
             ids = torch.empty(len(target), 0, dtype=torch.long, device=self.device)
@@ -294,12 +326,12 @@ class TextGraphLM(nn.Module, ABC):
                     logits = self._read_prefix(append_new_tokens(batch, ids), keep=False)[0]
                     continue
                 sees = torch.ones(1, ids.size(1), dtype=torch.bool, device=self.device)
-                position = start + ids.size(1) - 1
+                position = start + (ids >= 0).sum(1, keepdim=True) - 1
                 if decode is None:
                     decode = DecodeContext(context, target, sees, position)
                 else:
                     decode.advance(sees, position)
-                logits = self._continue(new, position, decode)[:, -1]
+                logits = self._continue(new.clamp(min=0), position, decode)[:, -1]
 
     def _check_tokens(self, input_ids: Tensor) -> None:
         vocabulary = num_embeddings(self.base_model)
@@ -337,12 +369,3 @@ class TextGraphLM(nn.Module, ABC):
         if self.tokenizer is not None and self.tokenizer.eos_token_id is not None:
             ids.add(self.tokenizer.eos_token_id)
         return torch.tensor(sorted(ids), dtype=torch.long, device=self.device)
-
-    @contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        was_training = self.training
-        self.eval()
-        try:
-            yield
-        finally:
-            self.train(was_training)

@@ -14,7 +14,7 @@ from peft.utils import SAFETENSORS_WEIGHTS_NAME
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed.tensor import DTensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from pyg_textgraph.atomic import reading_folder, saving_folder
 from pyg_textgraph.nn.models.text_graph_lm.vocabulary import num_embeddings
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="TextGraphLM")
 BASE, ADAPTER = "base", "adapter"
+# told by the weights, the tokenizer or the place they come from
+_ELSEWHERE = frozenset(("vocab_size", "dtype", "torch_dtype", "architectures", "transformers_version", "_name_or_path"))
 
 
 def is_saved(kind: type[TextGraphLM], name: str | Path) -> bool:
@@ -41,9 +43,17 @@ def load_base(
 
 
 def load_decoder(
-    name: str, dtype: torch.dtype | str | None, revision: str | None = None, gguf_file: str | None = None
+    name: str,
+    dtype: torch.dtype | str | None,
+    revision: str | None = None,
+    gguf_file: str | None = None,
+    config: Mapping[str, Any] | None = None,
 ) -> PreTrainedModel:
+    """A language model; **config** overrides entries of its configuration."""
     where = _given(revision=revision) | (gguf_options(gguf_file) if gguf_file is not None else {})
+    if config:
+        there = AutoConfig.from_pretrained(name, **_given(revision=revision)).to_dict()
+        where["config"] = AutoConfig.for_model(**(there | dict(config)))
     return AutoModelForCausalLM.from_pretrained(name, dtype="auto" if dtype is None else dtype, **where)
 
 
@@ -56,14 +66,14 @@ def save(model: TextGraphLM, folder: Path, state_dict: dict[str, Tensor] | None 
     nothing."""
     base = model.base_model
     decoder = base.get_base_model() if isinstance(base, PeftModel) else base
-    adapters = ("lora_", "trainable_tokens_") if isinstance(base, PeftModel) else ()
-    trained = any(p.requires_grad for name, p in decoder.named_parameters() if not any(x in name for x in adapters))
+    adapters = _adapter_names(base)
     source = dict(model._source) if model._source is not None else {"name": decoder.name_or_path or None}
-    whole = trained or source["name"] is None
+    whole = source["name"] is None or _changed(model, source)
     if whole and isinstance(base, PeftModel):
+        why = "that was trained" if source["name"] is not None else "without a name to load it by"
         raise ValueError(
-            f"{type(model).__name__}: adapters cannot be saved without a language model to load them into; save that "
-            "with save_pretrained before adding LoRA, and load it from there"
+            f"{type(model).__name__}: adapters cannot be saved beside a language model {why}; save that with "
+            "save_pretrained before adding LoRA, and load it from there"
         )
     state = model.state_dict() if state_dict is None else state_dict
     if any(isinstance(value, DTensor) for value in state.values()):
@@ -87,12 +97,69 @@ def save(model: TextGraphLM, folder: Path, state_dict: dict[str, Tensor] | None 
             source = {"name": None}
         source["revision"] = getattr(decoder.config, "_commit_hash", None) or source.get("revision")
         source["dtype"] = str(decoder.dtype).removeprefix("torch.")
+        source["config"] = {} if whole else _overrides(decoder, source)
         save_file(own, str(new / f"{model.own_module}.safetensors"))
         if model.tokenizer is not None:
             model.tokenizer.save_pretrained(str(new))
-        told = {model.kind: asdict(model.config), "base": source, "adapter": isinstance(base, PeftModel),
+        adapter = base.active_adapter if isinstance(base, PeftModel) else None
+        told = {model.kind: asdict(model.config), "base": source, "adapter": adapter,
                 "tokenizer": model.tokenizer is not None, "vocabulary": num_embeddings(decoder)}  # fmt: skip
         (new / f"{model.kind}.json").write_text(json.dumps(told, indent=1))
+
+
+def _adapter_names(base: PreTrainedModel | PeftModel) -> tuple[str, ...]:
+    """What the names of adapters' parameters have in them."""
+    if not isinstance(base, PeftModel):
+        return ()
+    return (getattr(base.base_model, "prefix", "lora_"), "trainable_tokens_", "modules_to_save")
+
+
+def _own_parameters(model: TextGraphLM) -> list[tuple[str, Tensor]]:
+    """The language model's parameters, adapters aside, by the names that they have without."""
+    base = model.base_model
+    decoder = base.get_base_model() if isinstance(base, PeftModel) else base
+    adapters = _adapter_names(base)
+    return [
+        (name.replace(".base_layer.", ".").replace(".original_module.", ".").replace(".token_adapter.", "."), p)
+        for name, p in decoder.named_parameters()
+        if not any(x in name for x in adapters)
+    ]
+
+
+def versions(model: TextGraphLM) -> dict[str, int]:
+    """How often each of the language model's parameters has been written to; with adapters, an entry of theirs too."""
+    own = {name: p._version for name, p in _own_parameters(model)}
+    return own | ({"adapters": 0} if isinstance(model.base_model, PeftModel) else {})
+
+
+def _changed(model: TextGraphLM, source: Mapping[str, Any]) -> bool:
+    """Whether the language model has other weights than the place it was loaded from."""
+    own, before = dict(_own_parameters(model)), model._loaded
+    if before.keys() != versions(model).keys():  # adapters have been merged into the weights
+        return True
+    if any(p.requires_grad for p in own.values()):
+        return True
+    written = {name for name, p in own.items() if not isinstance(p, DTensor) and p._version > before[name]}
+    if not written:
+        return False
+    where = {key: source.get(key) for key in ("revision", "gguf_file")}  # perhaps by a checkpoint of all weights
+    there = dict(load_decoder(source["name"], model.base_model.dtype, **where).named_parameters())
+    return any(
+        name not in there or not torch.equal(own[name][: len(there[name])].detach().cpu(), there[name].detach().cpu())
+        for name in written
+    )
+
+
+def _overrides(decoder: PreTrainedModel, source: Mapping[str, Any]) -> dict[str, Any]:
+    """What the configuration says otherwise than that of the place it is loaded from."""
+    if source.get("gguf_file") is not None:
+        return {}
+    there = AutoConfig.from_pretrained(source["name"], **_given(revision=source.get("revision")))
+    own, other = (
+        json.loads(decoder.config.to_json_string(use_diff=False)),
+        json.loads(there.to_json_string(use_diff=False)),
+    )
+    return {key: own[key] for key in own.keys() & other.keys() if own[key] != other[key] and key not in _ELSEWHERE}
 
 
 def _under(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -117,13 +184,18 @@ def _load(cls: type[T], folder: Path, dtype: torch.dtype | str | None, trainable
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{cls.__name__}: {about} is damaged: {type(error).__name__}: {error}") from error
     dtype = dtype if dtype is not None else getattr(torch, source["dtype"])
-    place = {key: source.get(key) for key in ("revision", "gguf_file")} if source["name"] else {}
-    base = load_decoder(source["name"] or str(folder / BASE), dtype, **place)
+    if source["name"]:
+        place = {key: source.get(key) for key in ("revision", "gguf_file", "config")}
+        base = load_decoder(source["name"], dtype, **place)
+    else:
+        base = load_decoder(str(folder / BASE), dtype)
+        base.name_or_path = base.config._name_or_path = ""  # what is saved with a model goes with it
     tokenizer = AutoTokenizer.from_pretrained(str(folder)) if told["tokenizer"] else None
     if told.get("vocabulary", 0) > num_embeddings(base):
         base.resize_token_embeddings(told["vocabulary"], mean_resizing=False)  # the adapter holds the new rows
     if told["adapter"]:
-        base = PeftModel.from_pretrained(base, str(folder / ADAPTER), is_trainable=trainable)
+        name = _adapter_of(told)
+        base = PeftModel.from_pretrained(base, str(_adapter_folder(folder, name)), name, is_trainable=trainable)
     model = cls(base, tokenizer, config=config)
     model._source = {key: source.get(key) for key in ("name", "revision", "gguf_file")} if source["name"] else None
     _load_own(model, folder)
@@ -145,10 +217,12 @@ def restore(model: TextGraphLM, folder: Path) -> None:
             raise ValueError(f"{name}: of the model and {folder}, one has adapters and the other has none")
         _load_own(model, folder)
         if isinstance(base, PeftModel):
-            saved = load_tensors(folder / ADAPTER / SAFETENSORS_WEIGHTS_NAME)
-            own = get_peft_model_state_dict(base, save_embedding_layers=_embedding_layers(base))
-            _compare(model, folder / ADAPTER, saved, own)
-            set_peft_model_state_dict(base, saved)
+            name = base.active_adapter
+            place = _adapter_folder(folder, name)
+            saved = load_tensors(place / SAFETENSORS_WEIGHTS_NAME)
+            own = get_peft_model_state_dict(base, adapter_name=name, save_embedding_layers=_embedding_layers(base))
+            _compare(model, place, saved, own)
+            set_peft_model_state_dict(base, saved, adapter_name=name)
         elif (folder / BASE).is_dir():
             saved = load_decoder(str(folder / BASE), base.dtype).state_dict()
             _compare(model, folder / BASE, saved, base.state_dict())
@@ -159,6 +233,15 @@ def _embedding_layers(base: PeftModel) -> bool | str:
     """What peft is to write of them: beside trained rows it would write all, as there are more than in the model."""
     rows = any(getattr(config, "trainable_token_indices", None) for config in base.peft_config.values())
     return False if rows else "auto"
+
+
+def _adapter_of(told: Mapping[str, Any]) -> str:
+    return "default" if told["adapter"] is True else str(told["adapter"])
+
+
+def _adapter_folder(folder: Path, name: str) -> Path:
+    """Where peft writes an adapter."""
+    return folder / ADAPTER if name == "default" else folder / ADAPTER / name
 
 
 def _load_own(model: TextGraphLM, folder: Path) -> None:
