@@ -134,7 +134,13 @@ class SparseEdges:
         return SparseEdges(self.index[..., -count:, :], self.weight[..., -count:, :])
 
     def pad(self, s: int) -> "SparseEdges":
-        """Appends empty slots up to s pointers per edge."""
+        """Appends empty slots up to s pointers per edge.
+
+        Raises:
+            ValueError: If edges have more.
+        """
+        if s < self.num_pointers:
+            raise ValueError(f"SparseEdges: 's' is {s} but edges have {self.num_pointers} pointers; see ops.sparsify")
         missing = (0, s - self.num_pointers)
         return self if missing[1] == 0 else SparseEdges(F.pad(self.index, missing), F.pad(self.weight, missing))
 

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from pyg_textgraph.data.sparse_edges import SparseEdges
 from pyg_textgraph.nn.sparse_edge_referral import History, TemperatureKind, as_edges, temperature
-from pyg_textgraph.ops import edge_attention, mix, temper
+from pyg_textgraph.ops import edge_attention, mix, sparsify, temper
 
 
 def heads_across_groups(num_heads: int, num_groups: int) -> list[int]:
@@ -91,6 +91,8 @@ class SparseEdgeAttention(nn.Module):
         kept = self.num_edges - self.num_heads
         if kept > 0:
             head = SparseEdges(tempered.index[..., :kept, :], tempered.weight[..., :kept, :])
+            if head.num_pointers > self.num_pointers:
+                head = SparseEdges(*sparsify(head.index, head.weight, self.num_pointers))
             return SparseEdges.cat([head.pad(self.num_pointers), attended])
         heads = torch.arange(self.num_heads, device=attended.index.device)  # a list would wait for the GPU
         chosen = heads.view(self.num_groups, -1).T.flatten()[: self.num_edges]  # as in `heads_across_groups`

@@ -76,6 +76,8 @@ def test_pad_adds_empty_slots() -> None:
     edges = SparseEdges.causal_window(3, 2)
     assert_close(edges.pad(4).to_dense(), edges.to_dense())
     assert edges.pad(4).num_pointers == 4
+    with pytest.raises(ValueError, match="'s' is 1 but edges have 4 pointers"):
+        edges.pad(4).pad(1)
     assert SparseEdges.cat([edges, edges.nearest(1)]).num_edges == 3
 
 

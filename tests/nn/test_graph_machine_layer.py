@@ -102,6 +102,20 @@ def test_realignment_takes_the_last_heads_and_keeps_tempered_edges() -> None:
     assert not torch.allclose(out.weight[:, 3], out.weight[:, 4])
 
 
+def test_realignment_cuts_wider_edges() -> None:
+    sea = strong(SparseEdgeAttention(DIM, num_heads=2, num_groups=1, head_dim=4, num_edges=5, num_pointers=3))
+    wide = SparseEdges(torch.randint(7, (7, 5, 6), dtype=torch.int32), torch.rand(7, 5, 6).softmax(-1))
+    out = sea(torch.randn(7, DIM), wide)[1].validate()
+    assert out.num_pointers == 3
+
+
+def test_a_graph_without_nodes() -> None:
+    sea = strong(SparseEdgeAttention(DIM, num_heads=2, num_groups=1, head_dim=4, num_edges=5, num_pointers=3))
+    x, edges = sea(torch.randn(0, DIM), SparseEdges(torch.zeros(0, 5, 3, dtype=torch.int32), torch.zeros(0, 5, 3)))
+    assert x.shape == (0, DIM)
+    assert edges.index.shape == (0, 5, 3)
+
+
 def test_realignment_with_few_edges_takes_one_head_of_each_group_first(monkeypatch: pytest.MonkeyPatch) -> None:
     sea = strong(SparseEdgeAttention(DIM, num_heads=4, num_groups=2, head_dim=4, num_edges=3, num_pointers=2))
     edges = SparseEdges(torch.randint(6, (6, 3, 2), dtype=torch.int32), torch.rand(6, 3, 2).softmax(-1))

@@ -316,3 +316,10 @@ def test_checkpointing_takes_what_hugging_face_takes() -> None:
     model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
     with pytest.raises(ValueError, match="'use_reentrant' is True, expected False"):
         model.gradient_checkpointing_enable({"use_reentrant": True})
+
+
+def test_a_graph_without_tokens_has_no_last_one() -> None:
+    model, empty = gtlm(tiny("llama")), text_graph(3, 0)
+    empty.input_ids, empty.num_tokens = empty.input_ids[:0], torch.zeros_like(empty.num_tokens)
+    with pytest.raises(ValueError, match="graph 1 of the batch has no tokens"):
+        model(Batch.from_data_list([text_graph(3, 1), empty]))

@@ -111,3 +111,13 @@ def test_logits_need_a_row_per_edge() -> None:
     edges, logits, _ = inputs(2, [(2, 1)], 3, torch.float32)
     with pytest.raises(ValueError, match="has 1 rows but there are 2 input edges"):
         mix(edges, logits[:, :1], 2)
+
+
+def test_one_token_without_a_batch_and_no_token() -> None:
+    index, weight, logits = torch.tensor([[0, 1], [1, 2]]).int(), torch.rand(2, 2).softmax(-1), torch.randn(2, 3)
+    for backend in ("reference", "blocked"):
+        one = mix([(index, weight)], logits, 2, backend=backend)
+        batch = mix([(index[None], weight[None])], logits[None], 2, backend=backend)
+        assert_close([x[None] for x in one], list(batch))
+        none = mix([(index[None][:0], weight[None][:0])], logits[None][:0], 2, backend=backend)
+        assert [x.shape for x in none] == [(0, 3, 2)] * 2

@@ -103,4 +103,4 @@ def edge_attention_blocked(
         node_temperature.flatten(0, -2).unflatten(1, heads).to(work),
         edge_temperature.flatten(0, -2).to(work),
     )
-    return out.view(q.shape).to(dtype), attention.view(*q.shape[:-1], -1)
+    return out.view(q.shape).to(dtype), attention.view(*q.shape[:-1], index.size(-1))

@@ -1,5 +1,6 @@
 """Mix in blocks of tokens, with one list of candidates for all channels of a token."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -163,12 +164,20 @@ def mix_blocked(
     """As `mix_reference`, with memory for a block of tokens at a time."""
     dtype = edges[0][1].dtype
     work = torch.promote_types(dtype, torch.float32)
-    index = torch.cat([i.flatten(-2).flatten(0, -2) for i, _ in edges], -1)  # [n, m]
-    weight = torch.cat([w.flatten(-2).flatten(0, -2) for _, w in edges], -1)
-    heat = torch.ones_like(logits[..., 0, :]) if temperature is None else temperature
+    n = math.prod(logits.shape[:-2])
     groups = [(i.size(-2), i.size(-1)) for i, _ in edges]
+    index, weight = (
+        torch.cat([x.reshape(n, e * p) for x, (e, p) in zip(part, groups, strict=True)], -1)  # [n, m]
+        for part in zip(*edges, strict=True)
+    )
+    heat = torch.ones_like(logits[..., 0, :]) if temperature is None else temperature
     out_index, out_weight = Mix.apply(
-        index, weight.to(work), logits.flatten(0, -3).to(work), heat.flatten(0, -2).to(work), s, groups
+        index,
+        weight.to(work),
+        logits.reshape(n, *logits.shape[-2:]).to(work),
+        heat.reshape(n, logits.size(-1)).to(work),
+        s,
+        groups,
     )
     shape = (*logits.shape[:-2], s, logits.size(-1))
     return out_index.view(shape).mT.contiguous(), out_weight.view(shape).mT.to(dtype)

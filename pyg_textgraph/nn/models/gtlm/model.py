@@ -107,6 +107,8 @@ class GTLM(TextGraphLM):
             out = self._read(batch, layout, torch.arange(layout.num_tokens, device=layout.order.device))
             predicted = out if predicts is None else out[predicts]
         else:
+            if predicts is None and bool((empty := layout.graph_ptr.diff() == 0).any()):
+                raise ValueError(f"GTLM: graph {int(empty.nonzero()[0])} of the batch has no tokens, so no last one")
             out = predicted = self._read(batch, layout, layout.last if predicts is None else predicts)
         loss = None if labels is None else F.cross_entropy(predicted.float(), labels)
         return GTLMOutput(loss=loss, logits=out, labels=labels)

@@ -42,12 +42,12 @@ def add_tokens(
         ValueError: If words have no tokens, or the adapters have trainable rows already.
     """
     if lora.trainable_token_indices is not None:
-        raise ValueError("GTLM: 'lora' has 'trainable_token_indices' and 'new_tokens' asks for more; give one of them")
+        raise ValueError("'lora' has 'trainable_token_indices' and 'new_tokens' asks for more; give one of them")
     meanings = []
     for token, words in tokens.items():
         meanings.append(tokenizer(" " + words.strip(), add_special_tokens=False)["input_ids"] if words.strip() else [])
         if not meanings[-1]:
-            raise ValueError(f"GTLM: 'new_tokens' gives {token!r} the words {words!r}, which have no tokens")
+            raise ValueError(f"'new_tokens' gives {token!r} the words {words!r}, which have no tokens")
     known = tokenizer.get_vocab()
     tokenizer.add_tokens([token for token in tokens if token not in known], special_tokens=True)
     ids: list[int] = tokenizer.convert_tokens_to_ids(list(tokens))
