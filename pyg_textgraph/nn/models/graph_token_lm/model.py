@@ -113,7 +113,7 @@ class GraphTokenLM(TextGraphLM):
     Example:
         >>> data.x = embed_texts(data.text)
         >>> model = GraphTokenLM.from_pretrained(SMOLLM2, lora=LoraConfig(r=32, lora_alpha=64))
-        >>> model(batch).loss.backward()
+        >>> model.train()(batch).loss.backward()
     """
 
     kind = "graph_token_lm"

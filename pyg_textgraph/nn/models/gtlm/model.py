@@ -65,7 +65,7 @@ class GTLM(TextGraphLM):
 
     Example:
         >>> model = GTLM.from_pretrained("HuggingFaceTB/SmolLM2-135M-Instruct", lora=LoraConfig(r=32, lora_alpha=64))
-        >>> model(batch).loss.backward()
+        >>> model.train()(batch).loss.backward()
     """
 
     kind = "gtlm"
