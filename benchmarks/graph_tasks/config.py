@@ -44,8 +44,8 @@ class Config:
     base: str = "smollm2"
     biases: tuple[str, ...] = ("spd", "rrwp", "magnetic")
     rank: int = 16
-    steps: int = 240
-    graphs_per_step: int = 16
+    steps: int = 480
+    graphs_per_step: int = 8
     accumulate: int = 1
     validations: int = 4
     validation_graphs: int = 100
