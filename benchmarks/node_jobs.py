@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 from collections.abc import Callable
@@ -75,7 +76,8 @@ class Job:
     """One language model, its training and its answers.
 
     - ``"gtlm"`` reads the texts of a node and of its surroundings, with all three biases
-    - ``"serialized graph"`` reads the same texts, and the edges with their relations, written out one after the other
+    - ``"serialized graph"`` reads the same texts, and the edges, written out one after the other; no method reads names
+      of relations
     - ``"graph tokens"`` reads the node's text after one soft token per node, ``data.x`` projected
     - ``"text only"`` reads the node's text alone
     - ``"zero-shot"`` does so untrained; each class's mean score over the validation nodes is subtracted
@@ -128,8 +130,11 @@ class Job:
             "gtlm": [AddSPD(8), AddRRWP(16), AddMagneticLaplacian(q=0.25)],
             "serialized graph": [SerializeGraph(self.model.tokenizer, merge_reciprocal=True)],
         }
+        data = copy.copy(self.data)
+        if "text_edges" in data:
+            del data["text_edges"]
         return self.sampler.dataset(
-            self.data,
+            data,
             nodes,
             tokenizer=self.model.tokenizer,
             store=self.store,

@@ -205,14 +205,20 @@ class GraphGrammar:
         return out
 
 
-def checked_graph(data: Data) -> TextAttributedData:
+def checked_graph(data: Data, *, begins: bool = False) -> TextAttributedData:
     """A copy of a graph to write in, with ``text`` and ``edge_index``.
+
+    Args:
+        data: The graph.
+        begins: Whether writing begins here; sizes tell only then what belongs to nodes or edges.
 
     Raises:
         ValueError: If it has no texts, or attributes of nodes, edges or pairs that a written one would lack.
     """
     out = TextAttributedData.from_data(data)
-    fixed = [key for key in _FIXED if key in out] + [key for key, value in out if _has_rows(out, key, value)]
+    fixed = [key for key in _FIXED if key in out]
+    if begins:
+        fixed += [key for key, value in out if _has_rows(out, key, value)]
     if fixed:
         raise ValueError(f"the graph has '{fixed[0]}', which written nodes or edges lack; write before it is added")
     out.text = node_texts(out)
@@ -250,7 +256,7 @@ def action_steps(data: Data, grammar: GraphGrammar) -> list[TextAttributedData]:
     """
     if "actions" not in data:
         raise ValueError("action_steps: the graph has no 'actions', expected a list of them (HideEdges, HideNode)")
-    state = checked_graph(data)
+    state = checked_graph(data, begins=True)
     del state["actions"]
     steps = []
     for action in [*data.actions, Stop()]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from typing import Any, Self
 
 import torch
@@ -159,7 +160,7 @@ class TextAttributedData(Data):
 
     def sort(self, sort_by_row: bool = True) -> Self:
         """Returns the graph with its edges in order, their texts with them."""
-        texts = self._edge_texts()
+        texts = edge_texts(self)
         if not texts:
             return super().sort(sort_by_row)
         out = copy.copy(self)
@@ -170,7 +171,7 @@ class TextAttributedData(Data):
         order = out.edge_place.tolist()
         del out.edge_place
         for key, value in texts.items():
-            out[key] = [value[i] for i in order]
+            out[key] = _nested(out, [value[i] for i in order])
         return out
 
     def coalesce(self) -> Self:
@@ -179,7 +180,7 @@ class TextAttributedData(Data):
         Raises:
             ValueError: If parallel edges have different texts.
         """
-        texts = self._edge_texts()
+        texts = edge_texts(self)
         out = super().coalesce()
         for key, value in texts.items():
             text_of: dict[tuple[int, ...], str] = {}
@@ -188,20 +189,8 @@ class TextAttributedData(Data):
                     raise ValueError(
                         f"coalesce: '{key}' of edges {ends} is {text_of[ends]!r} and {text!r}, expected one"
                     )
-            out[key] = [text_of[tuple(ends)] for ends in out.edge_index.T.tolist()]
+            out[key] = _nested(out, [text_of[tuple(ends)] for ends in out.edge_index.T.tolist()])
         return out
-
-    def _edge_texts(self) -> dict[str, list[str]]:
-        """The texts of edges by their key.
-
-        Raises:
-            ValueError: If there is not one for each edge.
-        """
-        texts = {key: self[key] for key in EDGE_TEXT_KEYS if key in self}
-        for key, value in texts.items():
-            if len(value) != self.num_edges:
-                raise ValueError(f"'{key}' has {len(value)} entries but the graph has {self.num_edges} edges")
-        return texts
 
     def validate(self, raise_on_error: bool = True) -> bool:
         """Checks the fields against each other.
@@ -231,9 +220,10 @@ class TextAttributedData(Data):
                 return f"'edge_index' holds node {bad} but the graph has {n} nodes"
         if "text" in self and not hasattr(self, "ptr") and len(self.text) != n:
             return f"'text' has {len(self.text)} entries but the graph has {n} nodes"
-        for key in EDGE_TEXT_KEYS:
-            if key in self and not hasattr(self, "ptr") and len(self[key]) != self.num_edges:
-                return f"'{key}' has {len(self[key])} entries but the graph has {self.num_edges} edges"
+        try:
+            edge_texts(self)
+        except ValueError as error:
+            return str(error)
         if "num_tokens" in self:
             count = self.num_tokens
             if count.dtype != torch.long or count.shape != (n,):
@@ -251,6 +241,35 @@ class TextAttributedData(Data):
             if target.is_floating_point() or (target < 0).any() or (target >= n).any():
                 return f"'target' is {target.tolist()}, expected node indices in [0, {n})"
         return None
+
+
+def edge_texts(data: Data) -> dict[str, list[str]]:
+    """The texts of edges by their key; a batch keeps them by graph.
+
+    Raises:
+        ValueError: If there is not one for each edge: a transform has changed the edges and not their texts.
+    """
+    found: dict[str, list[str]] = {}
+    for key in EDGE_TEXT_KEYS:
+        if data.get(key) is None:
+            continue
+        value = list(data[key])
+        found[key] = [text for graph in value for text in graph] if "ptr" in data else value
+        if len(found[key]) != data.num_edges:
+            raise ValueError(
+                f"'{key}' has {len(found[key])} entries but the graph has {data.num_edges} edges; texts do not follow "
+                f"PyG's transforms of edges: set them afterwards, or delete data.{key}"
+            )
+    return found
+
+
+def _nested(data: Data, texts: list[str]) -> list[Any]:
+    """As a batch keeps them: by graph."""
+    if "ptr" not in data:
+        return texts
+    counts = torch.bincount(data.batch[data.edge_index[0]], minlength=data.ptr.numel() - 1).tolist()
+    ends = itertools.accumulate(counts)
+    return [texts[end - count : end] for end, count in zip(ends, counts, strict=True)]
 
 
 # PyG's own two are needed to load any Data with torch's safe loading

@@ -86,7 +86,7 @@ class GraphWriter:
             raise ValueError(f"GraphWriter: 'max_actions' is {max_actions}, expected at least 1")
         out = []
         for graph in graphs:
-            state = checked_graph(graph)
+            state = checked_graph(graph, begins=True)
             for key in ("action", "actions"):
                 if key in state:
                     del state[key]

@@ -12,7 +12,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.utils import select, to_edge_index
 
 from pyg_textgraph.data import TaskPrompt, TextAttributedData, TokenStore, node_texts
-from pyg_textgraph.data.text_attributed_data import EDGE_TEXT_KEYS, PAIR_KEYS, TOKEN_KEYS
+from pyg_textgraph.data.text_attributed_data import EDGE_TEXT_KEYS, PAIR_KEYS, TOKEN_KEYS, edge_texts
 from pyg_textgraph.sampling.csr import Ints, runs
 from pyg_textgraph.sampling.ego import Egos
 
@@ -30,7 +30,10 @@ def with_edge_index(data: Data) -> TextAttributedData:
     if "adj_t" in out:
         if "edge_index" not in out:
             if texts := next((key for key in EDGE_TEXT_KEYS if key in out), None):
-                raise ValueError(f"'{texts}' needs the order of 'edge_index', and only 'adj_t' is there")
+                raise ValueError(
+                    f"'{texts}' needs the order of 'edge_index', and only 'adj_t' is there; keep 'edge_index' "
+                    f"(remove_edge_index=False), or delete data.{texts}"
+                )
             index, out.edge_weight = to_edge_index(out.adj_t)
             out.edge_index = index.flip(0)
         del out.adj_t
@@ -45,16 +48,10 @@ def ego_graph(data: TextAttributedData, node: Ints, edge_index: Ints, edge: Ints
 
     Shapes:
         - **node** (n,), **edge** (m,) original ids; **edge_index** (2, m) places in **node**
-
-    Raises:
-        ValueError: If there is not one text of an edge for each edge.
     """
     device = data.edge_index.device
     nodes, edges, index = (torch.from_numpy(x).to(device) for x in (node, edge, edge_index))
     out = TextAttributedData(edge_index=index, num_nodes=nodes.numel(), target=0, n_id=nodes, e_id=edges)
-    for key in EDGE_TEXT_KEYS:
-        if key in data and len(data[key]) != data.num_edges:
-            raise ValueError(f"'{key}' has {len(data[key])} entries but the graph has {data.num_edges} edges")
     tokens = None
     if "num_tokens" in data:
         tokens = torch.from_numpy(runs(data.token_ptr.cpu().numpy(), node)[0]).to(device)
@@ -128,6 +125,7 @@ class ToTextGraphs:
         self.max_target_tokens, self.max_neighbor_tokens = max_target_tokens, max_neighbor_tokens
         self.transform = transform
         self._data = with_edge_index(data)
+        edge_texts(self._data)
         self._y: Tensor | None = self._data.get("y")
         for key in ("text", "text_nodes", *TOKEN_KEYS, "num_tokens", "class_names", "y"):
             if key in self._data:

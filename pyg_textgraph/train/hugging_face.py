@@ -103,7 +103,7 @@ class GTLMTrainer(Trainer):
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> Tensor | None:
         """The supervised tokens of all parts of a step, over all processes."""
-        if not all("labels" in inputs["batch"] for inputs in batch_samples):
+        if not batch_samples or not all("labels" in inputs["batch"] for inputs in batch_samples):
             return None
         total = torch.stack([(inputs["batch"].labels >= 0).sum() for inputs in batch_samples]).sum().to(device)
         if self.args.average_tokens_across_devices and self.args.world_size > 1:

@@ -213,7 +213,7 @@ def _claim(folder: Path, about: dict[str, Any], resume: bool) -> None:
         if not resume:
             raise ValueError(f"predict_nodes: {folder} holds predictions already; use another folder or resume=True")
         found = json.loads((folder / _ABOUT).read_text())
-        other = sorted(key for key in about if found.get(key) != about[key])
+        other = sorted(key for key in about if found.get(key, about[key]) != about[key])
         other = [key for key in other if key != "first graph"] or other  # of which it follows
         if other:
             raise ValueError(

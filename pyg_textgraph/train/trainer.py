@@ -41,8 +41,8 @@ class Trainer:
 
     The order of the data depends on the seed and the epoch only, and what items draw from torch's random numbers on the
     step, so a resumed run goes on as if nothing had happened (with ``num_workers``, if items are not random). The parts
-    of an accumulated step weigh as much as they have supervised tokens, or graphs where nothing is supervised: the step
-    is that of one batch of all of them.
+    of an accumulated step weigh as much as they have supervised tokens (or graphs, if a part has none), so that a mean
+    over tokens is the same in parts as at once.
 
     Args:
         model: Called with a batch; returns the loss, or something with ``.loss``.
@@ -91,10 +91,10 @@ class Trainer:
             ValueError: If the checkpoint is that of another configuration or other learning rates.
         """
         torch.manual_seed(self.config.seed)
-        if not resume:
+        if not resume and self.step == 0:  # not of its own
             for name in ("last", "best"):
                 shutil.rmtree(self.folder / name, ignore_errors=True)
-        elif has_checkpoint(self.folder / "last"):
+        if resume and has_checkpoint(self.folder / "last"):
             self._load()
         self.model.train()
         bar = tqdm(total=self.num_steps, initial=self.step, desc=self.name, disable=self.name is None)
@@ -235,7 +235,7 @@ def _sizes(batches: list[Any]) -> list[int]:
     """How much each part of a step weighs: its supervised tokens, or its graphs."""
     labels = [getattr(batch, "labels", None) for batch in batches]
     supervised = [int((x >= 0).sum()) if isinstance(x, Tensor) else 0 for x in labels]
-    return supervised if sum(supervised) else [int(getattr(batch, "num_graphs", 1)) for batch in batches]
+    return supervised if min(supervised) else [int(getattr(batch, "num_graphs", 1)) for batch in batches]
 
 
 @contextmanager

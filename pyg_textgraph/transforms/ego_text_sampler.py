@@ -13,9 +13,11 @@ from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
 from torch_geometric.transforms import BaseTransform
 
 from pyg_textgraph.data import TextAttributedData, TokenStore
+from pyg_textgraph.data.text_attributed_data import edge_texts
 from pyg_textgraph.sampling import CSRGraph, Egos, EgoTextDataset, ToTextGraphs, ego_graph, sample_egos
 from pyg_textgraph.sampling.text_graphs import with_edge_index
 from pyg_textgraph.transforms._edges import read_edges
+from pyg_textgraph.versions import version
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -111,7 +113,9 @@ class EgoTextSampler(BaseTransform, BaseSampler):
         target = torch.as_tensor(data.target).view(-1)
         if target.is_floating_point() or target.numel() != 1 or not 0 <= int(target) < data.num_nodes:
             raise ValueError(f"EgoTextSampler: 'target' is {target.tolist()}, expected a node in [0, {data.num_nodes})")
-        return ego_graph(with_edge_index(data), *next(self.sample(target).split()))
+        graph = with_edge_index(data)
+        edge_texts(graph)
+        return ego_graph(graph, *next(self.sample(target).split()))
 
     def dataset(
         self,
@@ -178,4 +182,4 @@ class EgoTextSampler(BaseTransform, BaseSampler):
 def _version(data: Data) -> tuple[Any, int, int | None]:
     """A graph's edges, how often they were changed in place, and its number of nodes."""
     edges = data.get("edge_index", data.get("adj_t"))
-    return edges, getattr(edges, "_version", 0), data.num_nodes
+    return edges, version(edges), data.num_nodes

@@ -26,7 +26,7 @@ class _Hide(BaseTransform):
         self.grammar, self.may_hide, self.seed = grammar, may_hide, seed
 
     def _read(self, data: Data) -> tuple[TextAttributedData, list[Named]]:
-        graph = checked_graph(data)
+        graph = checked_graph(data, begins=True)
         names = self.grammar.edge_names(graph)
         return graph, [(u, v, name) for (u, v), name in zip(graph.edge_index.T.tolist(), names, strict=True)]
 
@@ -98,8 +98,11 @@ class HideEdges(_Hide):
             if possible and edge[2] in self.grammar.names:
                 first.setdefault(self._kind(edge), i)
         chosen: list[Named] = []
+        joined: dict[tuple[int, int], set[str]] = {}
+        for u, v, name in edges:
+            joined.setdefault((u, v), set()).add(name)
         for i in self._shuffled(graph, edges, list(first.values())):
-            if self._can_write(self._without(graph, edges, [edges[i]]), edges[i]):
+            if self._can_write(edges[i], joined) and self._follows_rule(graph, edges, edges[i]):
                 chosen.append(edges[i])
             if len(chosen) == self.num_edges:
                 break
@@ -113,9 +116,20 @@ class HideEdges(_Hide):
         kinds = {self._kind(edge) for edge in hidden}
         return self._kept(copy.copy(graph), [edge for edge in edges if self._kind(edge) not in kinds])
 
-    def _can_write(self, graph: TextAttributedData, edge: Named) -> bool:
+    def _can_write(self, edge: Named, joined: dict[tuple[int, int], set[str]]) -> bool:
+        """Whether the grammar, its rule aside, could write an edge if it were not there."""
         source, target, name = edge
-        return bool(self.grammar.open_edges(graph)[self.grammar.names.index(name), source, target])
+        if not self.grammar.add_edges or (source == target and not self.grammar.self_loops):
+            return False
+        ways = [(source, target), (target, source)] if self.grammar.is_symmetric(name) else [(source, target)]
+        return self.grammar.parallel or all(joined.get(way, set()) <= {name} for way in ways)
+
+    def _follows_rule(self, graph: TextAttributedData, edges: list[Named], edge: Named) -> bool:
+        if self.grammar.rule is None:
+            return True
+        source, target, name = edge
+        allowed = self.grammar.open_edges(self._without(graph, edges, [edge]))
+        return bool(allowed[self.grammar.names.index(name), source, target])
 
 
 @functional_transform("hide_node")

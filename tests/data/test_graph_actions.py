@@ -117,10 +117,13 @@ def test_what_written_nodes_would_lack_is_refused(key: str) -> None:
     data = family()
     n = len(data.text)
     data[key] = ["name"] * n if key == "synset" else torch.ones(n)
+    data.actions = [AddNode("Zoe"), AddNode("Max")]
     with pytest.raises(ValueError, match=f"the graph has '{key}', which written nodes or edges lack"):
-        FAMILY.apply(data, AddNode("Zoe"))
+        action_steps(data, FAMILY)
     data[key] = torch.ones(1)  # the graph's
-    assert len(FAMILY.apply(data, AddNode("Zoe")).text) == n + 1
+    assert [len(step.text) for step in action_steps(data, FAMILY)] == [n, n + 1, n + 2]
+    data[key] = torch.ones(n + 1)  # the graph's, too, though there will be as many nodes
+    assert len(action_steps(data, FAMILY)) == 3
 
 
 def test_bad_input() -> None:

@@ -135,6 +135,10 @@ def test_texts_of_edges_stay_with_them() -> None:
     with pytest.raises(ValueError, match=r"'text_edges' of edges \(1, 0\) is 'a' and 'c', expected one"):
         twice.coalesce()
     twice.text_edges = ["a"]
+    batch = Batch.from_data_list([data, data]).sort()
+    ends = batch.edge_index - batch.ptr[batch.batch[batch.edge_index[0]]]
+    flat = [text for graph in batch.text_edges for text in graph]
+    assert set(zip(*ends.tolist(), flat, strict=True)) == {(u, v, text) for u, v, text, _ in named(data)}
     for wrong in (twice.sort, twice.coalesce, twice.validate):
         with pytest.raises(ValueError, match="'text_edges' has 1 entries but the graph has 3 edges"):
             wrong()

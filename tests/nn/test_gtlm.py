@@ -294,8 +294,9 @@ def test_is_loaded_in_evaluation_mode(tmp_path: Path, tokenizer: PreTrainedToken
 def test_what_cannot_be_made_leaves_the_language_model_as_it_was() -> None:
     model, ids = tiny("llama"), torch.tensor([[3, 4, 5]])
     expected = model(ids).logits
-    for wrong in ({"new_tokens": {"<a>": "x"}}, {"bias_groups": 9}):
-        with pytest.raises(ValueError, match=r"new_tokens|bias_groups"):
+    nowhere = LoraConfig(target_modules=["nope"])
+    for wrong in ({"new_tokens": {"<a>": "x"}}, {"bias_groups": 9}, {"lora": nowhere}):
+        with pytest.raises(ValueError, match=r"new_tokens|bias_groups|nope"):
             GTLM(model, **wrong)
         assert torch.equal(model(ids).logits, expected)
         assert all(p.requires_grad for p in model.parameters())

@@ -7,10 +7,17 @@ from pathlib import Path
 import pytest
 import torch
 from peft import IA3Config, LoraConfig, PeftConfig, get_peft_model
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    Gemma3Config,
+    Gemma3ForConditionalGeneration,
+    PreTrainedTokenizerFast,
+)
 
 from pyg_textgraph.data import TextAttributedData, append_to_target
 from pyg_textgraph.nn import GTLM
+from pyg_textgraph.nn.models.text_graph_lm.provenance import load_decoder
 from pyg_textgraph.nn.models.text_graph_lm.storage import restore
 from tests.nn.families import tiny
 from tests.nn.gtlm_graphs import gtlm, randomize, text_graph
@@ -174,3 +181,51 @@ def test_changes_of_the_configuration_come_back(base: str, tmp_path: Path) -> No
 
 def graph_with_answer() -> TextAttributedData:
     return append_to_target(text_graph(4, 0), torch.tensor([7, 2]), 2)
+
+
+def test_adapters_may_be_added_later(base: str, tmp_path: Path) -> None:
+    model = GTLM.from_pretrained(base)
+    model.base_model = get_peft_model(model.base_model, LoraConfig(r=2, task_type="CAUSAL_LM"))
+    assert equal_after(model, tmp_path / "run")
+    assert not (tmp_path / "run" / "base").exists()
+
+
+def test_weights_put_in_from_elsewhere_are_written(base: str, tmp_path: Path) -> None:
+    model, other = GTLM.from_pretrained(base), tiny("qwen3", seed=1, vocab_size=400)
+    model.base_model.load_state_dict(other.state_dict(), assign=True)
+    model.requires_grad_(False)
+    assert equal_after(model, tmp_path / "run")
+
+
+def test_the_source_is_read_once_at_most(base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writing equal values to frozen weights, as DDP does when it starts, costs one comparison."""
+    model, reads = trained(base), []
+    model.load_state_dict(model.state_dict())
+    monkeypatch.setattr(
+        "pyg_textgraph.nn.models.text_graph_lm.provenance.load_decoder",
+        lambda *args, **kwargs: reads.append(args) or load_decoder(*args, **kwargs),
+    )
+    for _ in range(3):
+        model.save_pretrained(tmp_path / "run")
+    assert len(reads) == 1
+    shutil.rmtree(base)
+    model.save_pretrained(tmp_path / "run")  # whose source is out of reach
+    assert len(reads) == 1
+
+
+def test_a_model_of_text_and_images(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    """Its language model's configuration is nested in another one."""
+    text = tiny("gemma3", vocab_size=len(tokenizer)).config
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8,
+              "patch_size": 4}  # fmt: skip
+    whole = Gemma3Config(text_config=text.to_dict(), vision_config=vision, mm_tokens_per_image=4)
+    torch.manual_seed(0)
+    Gemma3ForConditionalGeneration(whole).save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    made, words = (
+        AutoModelForCausalLM.from_pretrained(tmp_path / "base"),
+        AutoTokenizer.from_pretrained(tmp_path / "base"),
+    )
+    model = GTLM(made, words, LoraConfig(r=2), new_tokens={f"<{i}>": "run" for i in range(150)})
+    assert equal_after(model, tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "gtlm.json").read_text())["base"]["config"] == {}

@@ -1,5 +1,6 @@
 """GTLM and GraphMachineLM in Hugging Face's Trainer: rates, checkpoints, evaluation, logs."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from peft import LoraConfig
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 from torch_geometric.data import Data
 from transformers import (
     DataCollatorForLanguageModeling,
@@ -151,6 +152,17 @@ def test_accumulation_weighs_by_tokens(base: str, tmp_path: Path) -> None:
         trainer.train()
         found.append([torch.tensor(losses(trainer)), *(p.detach().clone() for p in model.graph_bias.parameters())])
     torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=2e-4)
+
+
+def test_a_stream_that_ends_early(base: str, graphs: Graphs, tmp_path: Path) -> None:
+    class Stream(IterableDataset[Data]):
+        def __iter__(self) -> Iterator[Data]:
+            yield from graphs.graphs[:4]
+
+    settings = {"max_steps": 6, "accelerator_config": {"dispatch_batches": False}, "save_strategy": "no"}
+    trainer = GTLMTrainer(make(base), arguments(tmp_path, **settings), bias_lr=0.1, train_dataset=Stream())
+    trainer.train()
+    assert trainer.state.global_step == 6
 
 
 def test_biases_keep_their_rate_and_have_no_decay(base: str, graphs: Graphs, tmp_path: Path) -> None:

@@ -168,6 +168,29 @@ def test_supervised_tokens_weigh(tmp_path: Path) -> None:
     torch.testing.assert_close(found[2], found[0], rtol=1e-4, atol=1e-5)
 
 
+def test_going_on_with_the_same_trainer_keeps_its_checkpoints(tmp_path: Path) -> None:
+    made = trainer(tmp_path, validate=lambda _: 1.0)
+    history = made.run()
+    assert made.run() == history
+    assert (tmp_path / "best").is_dir()
+
+
+def test_parts_without_supervised_tokens_weigh_too(tmp_path: Path) -> None:
+    """Their loss may have other terms."""
+    some = append_to_target(text_graph(4, 0), torch.arange(3, 8), 5)
+    none = append_to_target(text_graph(4, 1), torch.arange(3, 8))
+
+    class Constant(Line):
+        def forward(self, batch: Batch) -> Tensor:
+            return self.lin[0].weight.sum() * 0 + (1.0 if bool((batch.labels >= 0).any()) else 3.0)
+
+    model = Constant()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = TrainConfig(batch_size=1, accumulate=2)
+    [row] = Trainer(model, [some, none], optimizer, config, tmp_path, name=None).run()  # type: ignore[arg-type]
+    assert row["loss"] == pytest.approx(2.0)
+
+
 def test_scores_of_any_kind(tmp_path: Path) -> None:
     scores = iter([np.float32(math.nan), np.float64(0.5), torch.tensor(0.25)])
     run = trainer(tmp_path, validate=lambda _: next(scores))

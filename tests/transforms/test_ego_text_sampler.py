@@ -109,6 +109,22 @@ def test_texts_of_edges_must_fit() -> None:
     data.target, data.text_edges = 0, ["one"]
     with pytest.raises(ValueError, match="'text_edges' has 1 entries but the graph has 90 edges"):
         EgoTextSampler(5)(data)
+    del data.text_edges
+    assert EgoTextSampler(5)(T.ToUndirected()(data)).validate()
+
+
+def test_egos_of_what_undirected_made(tokenizer) -> None:
+    data = T.ToUndirected()(verbs())
+    with pytest.raises(ValueError, match=r"set them afterwards, or delete data\.text_edges"):
+        EgoTextSampler(5).dataset(data, [0], tokenizer)
+    del data.text_edges
+    assert EgoTextSampler(5).dataset(data, [0], tokenizer)[0].validate()
+
+
+def test_edges_made_in_inference_mode() -> None:
+    with torch.inference_mode():
+        edge_index = torch.tensor([[0], [1]])
+    assert EgoTextSampler(5)(Data(edge_index=edge_index, text=["a", "b"], num_nodes=2, target=0)).num_nodes == 2
 
 
 def test_epochs() -> None:

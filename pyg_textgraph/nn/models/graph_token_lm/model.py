@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,9 +17,6 @@ from pyg_textgraph.nn.models.graph_token_lm.config import GraphTokenConfig
 from pyg_textgraph.nn.models.graph_token_lm.reconstruction import choose_masked, feature_loss, topology_loss
 from pyg_textgraph.nn.models.text_graph_lm import TextGraphLM
 from pyg_textgraph.nn.models.text_graph_lm.attention import PackedContext
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass

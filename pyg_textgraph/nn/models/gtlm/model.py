@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -20,9 +20,6 @@ from pyg_textgraph.nn.models.gtlm.visibility import visible_pairs
 from pyg_textgraph.nn.models.text_graph_lm import TextGraphLM
 from pyg_textgraph.nn.models.text_graph_lm.attention import AttentionContext, PackedContext
 from pyg_textgraph.nn.modes import evaluating
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
 from pyg_textgraph.data import TokenLayout, answer_ids
-from pyg_textgraph.nn.models.text_graph_lm import storage
+from pyg_textgraph.nn.models.text_graph_lm import provenance, storage
 from pyg_textgraph.nn.models.text_graph_lm.attention import AttentionContext, PackedContext, install
 from pyg_textgraph.nn.models.text_graph_lm.decoding import DecodeContext, append_new_tokens, branches
 from pyg_textgraph.nn.models.text_graph_lm.vocabulary import add_tokens, num_embeddings
@@ -53,7 +53,7 @@ class TextGraphLM(nn.Module, ABC):
     config_class: ClassVar[Any]
     config: Any
     _source: dict[str, Any] | None = None
-    _loaded: dict[str, int]  # how often the language model's parameters had been written to
+    _loaded: provenance.Loaded
     _sequence: ClassVar[str]  # whose positions must not run out
 
     def __init__(
@@ -82,24 +82,27 @@ class TextGraphLM(nn.Module, ABC):
             raise ValueError(f"{self._name}: 'new_tokens' train with adapters; give 'lora'")
         self.text_config = decoder.config.get_text_config()
         self.max_positions: int | None = getattr(self.text_config, "max_position_embeddings", None)
-        before = decoder.config._attn_implementation
+        before, trainable = decoder.config._attn_implementation, [p for p in decoder.parameters() if p.requires_grad]
         install(decoder, self._name)
         try:
             own = self._make_own(decoder).to(decoder.get_input_embeddings().weight.device)
+            if not isinstance(base_model, PeftModel):
+                base_model.requires_grad_(False)
             if lora is not None:
                 lora = copy.copy(lora)
                 lora.target_modules = lora.target_modules or "all-linear"
                 lora.task_type = lora.task_type or "CAUSAL_LM"
                 if new_tokens:
                     lora.trainable_token_indices = add_tokens(decoder, self._tokenizer(), new_tokens, lora)
-        except Exception:
+                base_model = get_peft_model(base_model, lora)
+        except Exception:  # the decoder is as it was
             decoder.set_attn_implementation(before)
+            for parameter in trainable:
+                parameter.requires_grad_(True)
             raise
-        if not isinstance(base_model, PeftModel):
-            base_model.requires_grad_(False)
-        self.base_model = base_model if lora is None else get_peft_model(base_model, lora)
+        self.base_model = base_model
         setattr(self, self.own_module, own)
-        self._loaded = storage.versions(self)
+        self._loaded = provenance.loaded(base_model)
 
     @classmethod
     def from_pretrained(
@@ -141,6 +144,8 @@ class TextGraphLM(nn.Module, ABC):
         base, tokenizer = storage.load_base(str(name), dtype=dtype, revision=revision, gguf_file=gguf_file)
         model = cls(base, tokenizer, lora, config, new_tokens, **kwargs)
         model._source = {"name": str(name), "revision": revision, "gguf_file": gguf_file}
+        decoder = model.base_model.get_base_model() if isinstance(model.base_model, PeftModel) else model.base_model
+        model._loaded = provenance.loaded(model.base_model, provenance.told(decoder.config))
         return model.eval()
 
     def save_pretrained(self, folder: str | Path, state_dict: dict[str, Tensor] | None = None) -> None:

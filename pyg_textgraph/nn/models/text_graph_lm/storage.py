@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,19 +14,29 @@ from peft.utils import SAFETENSORS_WEIGHTS_NAME
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed.tensor import DTensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from pyg_textgraph.atomic import reading_folder, saving_folder
+from pyg_textgraph.nn.models.text_graph_lm.provenance import (
+    adapter_names,
+    changed,
+    given,
+    load_decoder,
+    overrides,
+    told,
+)
 from pyg_textgraph.nn.models.text_graph_lm.vocabulary import num_embeddings
-from pyg_textgraph.pretrained import gguf_options, load_tensors
+from pyg_textgraph.pretrained import load_tensors
 
 if TYPE_CHECKING:
     from pyg_textgraph.nn.models.text_graph_lm import TextGraphLM
 
 T = TypeVar("T", bound="TextGraphLM")
 BASE, ADAPTER = "base", "adapter"
-# told by the weights, the tokenizer or the place they come from
-_ELSEWHERE = frozenset(("vocab_size", "dtype", "torch_dtype", "architectures", "transformers_version", "_name_or_path"))
 
 
 def is_saved(kind: type[TextGraphLM], name: str | Path) -> bool:
@@ -39,26 +49,7 @@ def load_base(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A language model and its tokenizer, from the Hub or a folder."""
     model = load_decoder(name, dtype, revision, gguf_file)
-    return model, AutoTokenizer.from_pretrained(name, **_given(revision=revision, gguf_file=gguf_file))
-
-
-def load_decoder(
-    name: str,
-    dtype: torch.dtype | str | None,
-    revision: str | None = None,
-    gguf_file: str | None = None,
-    config: Mapping[str, Any] | None = None,
-) -> PreTrainedModel:
-    """A language model; **config** overrides entries of its configuration."""
-    where = _given(revision=revision) | (gguf_options(gguf_file) if gguf_file is not None else {})
-    if config:
-        there = AutoConfig.from_pretrained(name, **_given(revision=revision)).to_dict()
-        where["config"] = AutoConfig.for_model(**(there | dict(config)))
-    return AutoModelForCausalLM.from_pretrained(name, dtype="auto" if dtype is None else dtype, **where)
-
-
-def _given(**kwargs: Any) -> dict[str, Any]:
-    return {key: value for key, value in kwargs.items() if value is not None}
+    return model, AutoTokenizer.from_pretrained(name, **given(revision=revision, gguf_file=gguf_file))
 
 
 def save(model: TextGraphLM, folder: Path, state_dict: dict[str, Tensor] | None = None) -> None:
@@ -66,9 +57,9 @@ def save(model: TextGraphLM, folder: Path, state_dict: dict[str, Tensor] | None 
     nothing."""
     base = model.base_model
     decoder = base.get_base_model() if isinstance(base, PeftModel) else base
-    adapters = _adapter_names(base)
+    adapters = adapter_names(base)
     source = dict(model._source) if model._source is not None else {"name": decoder.name_or_path or None}
-    whole = source["name"] is None or _changed(model, source)
+    whole = source["name"] is None or changed(model, source)
     if whole and isinstance(base, PeftModel):
         why = "that was trained" if source["name"] is not None else "without a name to load it by"
         raise ValueError(
@@ -97,69 +88,14 @@ def save(model: TextGraphLM, folder: Path, state_dict: dict[str, Tensor] | None 
             source = {"name": None}
         source["revision"] = getattr(decoder.config, "_commit_hash", None) or source.get("revision")
         source["dtype"] = str(decoder.dtype).removeprefix("torch.")
-        source["config"] = {} if whole else _overrides(decoder, source)
+        source["config"] = {} if whole or source.get("gguf_file") else overrides(model, decoder, source)
         save_file(own, str(new / f"{model.own_module}.safetensors"))
         if model.tokenizer is not None:
             model.tokenizer.save_pretrained(str(new))
         adapter = base.active_adapter if isinstance(base, PeftModel) else None
-        told = {model.kind: asdict(model.config), "base": source, "adapter": adapter,
+        about = {model.kind: asdict(model.config), "base": source, "adapter": adapter,
                 "tokenizer": model.tokenizer is not None, "vocabulary": num_embeddings(decoder)}  # fmt: skip
-        (new / f"{model.kind}.json").write_text(json.dumps(told, indent=1))
-
-
-def _adapter_names(base: PreTrainedModel | PeftModel) -> tuple[str, ...]:
-    """What the names of adapters' parameters have in them."""
-    if not isinstance(base, PeftModel):
-        return ()
-    return (getattr(base.base_model, "prefix", "lora_"), "trainable_tokens_", "modules_to_save")
-
-
-def _own_parameters(model: TextGraphLM) -> list[tuple[str, Tensor]]:
-    """The language model's parameters, adapters aside, by the names that they have without."""
-    base = model.base_model
-    decoder = base.get_base_model() if isinstance(base, PeftModel) else base
-    adapters = _adapter_names(base)
-    return [
-        (name.replace(".base_layer.", ".").replace(".original_module.", ".").replace(".token_adapter.", "."), p)
-        for name, p in decoder.named_parameters()
-        if not any(x in name for x in adapters)
-    ]
-
-
-def versions(model: TextGraphLM) -> dict[str, int]:
-    """How often each of the language model's parameters has been written to; with adapters, an entry of theirs too."""
-    own = {name: p._version for name, p in _own_parameters(model)}
-    return own | ({"adapters": 0} if isinstance(model.base_model, PeftModel) else {})
-
-
-def _changed(model: TextGraphLM, source: Mapping[str, Any]) -> bool:
-    """Whether the language model has other weights than the place it was loaded from."""
-    own, before = dict(_own_parameters(model)), model._loaded
-    if before.keys() != versions(model).keys():  # adapters have been merged into the weights
-        return True
-    if any(p.requires_grad for p in own.values()):
-        return True
-    written = {name for name, p in own.items() if not isinstance(p, DTensor) and p._version > before[name]}
-    if not written:
-        return False
-    where = {key: source.get(key) for key in ("revision", "gguf_file")}  # perhaps by a checkpoint of all weights
-    there = dict(load_decoder(source["name"], model.base_model.dtype, **where).named_parameters())
-    return any(
-        name not in there or not torch.equal(own[name][: len(there[name])].detach().cpu(), there[name].detach().cpu())
-        for name in written
-    )
-
-
-def _overrides(decoder: PreTrainedModel, source: Mapping[str, Any]) -> dict[str, Any]:
-    """What the configuration says otherwise than that of the place it is loaded from."""
-    if source.get("gguf_file") is not None:
-        return {}
-    there = AutoConfig.from_pretrained(source["name"], **_given(revision=source.get("revision")))
-    own, other = (
-        json.loads(decoder.config.to_json_string(use_diff=False)),
-        json.loads(there.to_json_string(use_diff=False)),
-    )
-    return {key: own[key] for key in own.keys() & other.keys() if own[key] != other[key] and key not in _ELSEWHERE}
+        (new / f"{model.kind}.json").write_text(json.dumps(about, indent=1))
 
 
 def _under(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -177,26 +113,30 @@ def load(cls: type[T], folder: Path, dtype: torch.dtype | str | None, trainable:
 
 
 def _load(cls: type[T], folder: Path, dtype: torch.dtype | str | None, trainable: bool) -> T:
-    about = folder / f"{cls.kind}.json"
+    file = folder / f"{cls.kind}.json"
     try:
-        told = json.loads(about.read_text())
-        source, config = told["base"], cls.config_class(**told[cls.kind])
+        about = json.loads(file.read_text())
+        source, config = about["base"], cls.config_class(**about[cls.kind])
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{cls.__name__}: {about} is damaged: {type(error).__name__}: {error}") from error
+        raise ValueError(f"{cls.__name__}: {file} is damaged: {type(error).__name__}: {error}") from error
     dtype = dtype if dtype is not None else getattr(torch, source["dtype"])
     if source["name"]:
         place = {key: source.get(key) for key in ("revision", "gguf_file", "config")}
         base = load_decoder(source["name"], dtype, **place)
+        # where nothing was changed, what it says now is what the source says
+        there = told(base.config) if not source.get("config") else None
     else:
         base = load_decoder(str(folder / BASE), dtype)
         base.name_or_path = base.config._name_or_path = ""  # what is saved with a model goes with it
-    tokenizer = AutoTokenizer.from_pretrained(str(folder)) if told["tokenizer"] else None
-    if told.get("vocabulary", 0) > num_embeddings(base):
-        base.resize_token_embeddings(told["vocabulary"], mean_resizing=False)  # the adapter holds the new rows
-    if told["adapter"]:
-        name = _adapter_of(told)
+        there = None
+    tokenizer = AutoTokenizer.from_pretrained(str(folder)) if about["tokenizer"] else None
+    if about.get("vocabulary", 0) > num_embeddings(base):
+        base.resize_token_embeddings(about["vocabulary"], mean_resizing=False)  # the adapter holds the new rows
+    if about["adapter"]:
+        name = _adapter_of(about)
         base = PeftModel.from_pretrained(base, str(_adapter_folder(folder, name)), name, is_trainable=trainable)
     model = cls(base, tokenizer, config=config)
+    model._loaded = replace(model._loaded, config=there)
     model._source = {key: source.get(key) for key in ("name", "revision", "gguf_file")} if source["name"] else None
     _load_own(model, folder)
     model.own.to(base.device)
@@ -235,8 +175,8 @@ def _embedding_layers(base: PeftModel) -> bool | str:
     return False if rows else "auto"
 
 
-def _adapter_of(told: Mapping[str, Any]) -> str:
-    return "default" if told["adapter"] is True else str(told["adapter"])
+def _adapter_of(about: Mapping[str, Any]) -> str:
+    return "default" if about["adapter"] is True else str(about["adapter"])
 
 
 def _adapter_folder(folder: Path, name: str) -> Path:
