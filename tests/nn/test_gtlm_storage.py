@@ -216,8 +216,8 @@ def test_the_source_is_read_once_at_most(base: str, tmp_path: Path, monkeypatch:
 def test_a_model_of_text_and_images(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
     """Its language model's configuration is nested in another one."""
     text = tiny("gemma3", vocab_size=len(tokenizer)).config
-    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8,
-              "patch_size": 4}  # fmt: skip
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    vision |= {"image_size": 8, "patch_size": 4}
     whole = Gemma3Config(text_config=text.to_dict(), vision_config=vision, mm_tokens_per_image=4)
     torch.manual_seed(0)
     Gemma3ForConditionalGeneration(whole).save_pretrained(tmp_path / "base")
