@@ -162,22 +162,44 @@ class GraphGrammar:
                 out[i] &= ~present[i]
         return out
 
+    def allows(self, data: Data, action: Action) -> bool:
+        """Whether an action is allowed; of an edge, what :meth:`open_edges` says of it, without all the others."""
+        if isinstance(action, AddNode):
+            fits = self.node_texts is None or action.text in self.node_texts
+            return self.add_nodes and fits and bool(action.text.strip())
+        return self._allows_edge(data, action) if isinstance(action, AddEdge) else True
+
+    def _allows_edge(self, data: Data, edge: AddEdge) -> bool:
+        n, ways = int(data.num_nodes or 0), self._ways(edge)
+        inside = 0 <= edge.source < n and 0 <= edge.target < n and edge.relation in self.names
+        if not inside or not self.add_edges or (edge.source == edge.target and not self.self_loops):
+            return False
+        there: dict[tuple[int, int], set[str]] = {way: set() for way in ways}
+        ends = data.edge_index.T.tolist() if data.edge_index is not None else []
+        for (u, v), name in zip(ends, self.edge_names(data), strict=True):
+            if (u, v) in there:
+                there[u, v].add(name)
+        if all(edge.relation in names for names in there.values()):
+            return False
+        if not self.parallel and any(names - {edge.relation} for names in there.values()):
+            return False
+        if self.rule is None:
+            return True
+        rule = self.rule(data).broadcast_to(len(self.names), n, n)[self.names.index(edge.relation)]
+        return all(bool(rule[way]) for way in ways)
+
+    def _ways(self, edge: AddEdge) -> list[tuple[int, int]]:
+        """The directions that an edge is written in."""
+        way = (edge.source, edge.target)
+        return [way, way[::-1]] if self.is_symmetric(edge.relation) and edge.source != edge.target else [way]
+
     def check(self, data: Data, action: Action) -> None:
         """Refuses what is not allowed.
 
         Raises:
             ValueError: Naming the action.
         """
-        allowed = True
-        if isinstance(action, AddNode):
-            allowed = self.add_nodes and bool(action.text.strip())
-            allowed = allowed and (self.node_texts is None or action.text in self.node_texts)
-        elif isinstance(action, AddEdge):
-            n = int(data.num_nodes or 0)
-            allowed = 0 <= action.source < n and 0 <= action.target < n and action.relation in self.names
-            where = (self.names.index(action.relation), action.source, action.target) if allowed else None
-            allowed = where is not None and bool(self.open_edges(data)[where])
-        if not allowed:
+        if not self.allows(data, action):
             raise ValueError(f"GraphGrammar: {action} is not allowed in a graph of {data.num_nodes} nodes")
 
     def apply(self, data: Data, action: Action) -> TextAttributedData:
@@ -195,10 +217,7 @@ class GraphGrammar:
             names, present = self.edge_names(data), set()
             for (u, v), name in zip(out.edge_index.T.tolist(), names, strict=True):
                 present.add((u, v, name))
-            ways = [(action.source, action.target)]
-            if self.is_symmetric(action.relation) and action.source != action.target:
-                ways.append((action.target, action.source))
-            new = [way for way in ways if (*way, action.relation) not in present]
+            new = [way for way in self._ways(action) if (*way, action.relation) not in present]
             out.edge_index = torch.cat([out.edge_index, out.edge_index.new_tensor(new).T], 1)
             if self.relations:
                 out.text_edges = [*names, *(action.relation for _ in new)]

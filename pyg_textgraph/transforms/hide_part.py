@@ -98,11 +98,8 @@ class HideEdges(_Hide):
             if possible and edge[2] in self.grammar.names:
                 first.setdefault(self._kind(edge), i)
         chosen: list[Named] = []
-        joined: dict[tuple[int, int], set[str]] = {}
-        for u, v, name in edges:
-            joined.setdefault((u, v), set()).add(name)
         for i in self._shuffled(graph, edges, list(first.values())):
-            if self._can_write(edges[i], joined) and self._follows_rule(graph, edges, edges[i]):
+            if self.grammar.allows(self._without(graph, edges, [edges[i]]), AddEdge(*edges[i])):
                 chosen.append(edges[i])
             if len(chosen) == self.num_edges:
                 break
@@ -115,21 +112,6 @@ class HideEdges(_Hide):
     def _without(self, graph: TextAttributedData, edges: list[Named], hidden: list[Named]) -> TextAttributedData:
         kinds = {self._kind(edge) for edge in hidden}
         return self._kept(copy.copy(graph), [edge for edge in edges if self._kind(edge) not in kinds])
-
-    def _can_write(self, edge: Named, joined: dict[tuple[int, int], set[str]]) -> bool:
-        """Whether the grammar, its rule aside, could write an edge if it were not there."""
-        source, target, name = edge
-        if not self.grammar.add_edges or (source == target and not self.grammar.self_loops):
-            return False
-        ways = [(source, target), (target, source)] if self.grammar.is_symmetric(name) else [(source, target)]
-        return self.grammar.parallel or all(joined.get(way, set()) <= {name} for way in ways)
-
-    def _follows_rule(self, graph: TextAttributedData, edges: list[Named], edge: Named) -> bool:
-        if self.grammar.rule is None:
-            return True
-        source, target, name = edge
-        allowed = self.grammar.open_edges(self._without(graph, edges, [edge]))
-        return bool(allowed[self.grammar.names.index(name), source, target])
 
 
 @functional_transform("hide_node")

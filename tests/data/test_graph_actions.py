@@ -149,3 +149,27 @@ def test_bad_input() -> None:
         data[key] = torch.zeros(3)
         with pytest.raises(ValueError, match=f"the graph has '{key}', which written nodes or edges lack"):
             FAMILY.apply(data, Stop())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_one_edge_is_allowed_as_among_all(seed: int) -> None:
+    """Every relation, source and target of a random graph, under a random grammar."""
+    random = torch.Generator().manual_seed(seed)
+    n, names = 4, ("a", "b", "c")
+    flag = lambda: bool(torch.randint(2, (), generator=random))  # noqa: E731
+    kinds = torch.randint(3, (7,), generator=random).tolist()
+    data = TextAttributedData(
+        text=list("wxyz"),
+        edge_index=torch.randint(n, (2, 7), generator=random),
+        text_edges=[names[kind] for kind in kinds],
+    )
+    table = torch.randint(4, (n, n), generator=random) > 0
+    grammar = GraphGrammar(
+        relations=names[:2],  # the third is read only
+        symmetric=frozenset({"b"}) if flag() else False,
+        self_loops=flag(),
+        parallel=flag(),
+        rule=(lambda data: table) if flag() else None,
+    )
+    one = [[[grammar.allows(data, AddEdge(u, v, r)) for v in range(n)] for u in range(n)] for r in grammar.names]
+    assert grammar.open_edges(data).tolist() == one
