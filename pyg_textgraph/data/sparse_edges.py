@@ -101,9 +101,10 @@ class SparseEdges:
             raise ValueError(
                 f"SparseEdges: 'edge_index' holds node {int(outside[0])} but the graph has {num_nodes} nodes"
             )
-        if edge_weight is not None and not bool((edge_weight.isfinite() & (edge_weight > 0)).all()):
-            wrong = float(edge_weight[~(edge_weight.isfinite() & (edge_weight > 0))][0])
-            raise ValueError(f"SparseEdges: 'edge_weight' holds {wrong}, expected finite numbers above 0")
+        if edge_weight is not None:
+            wrong = edge_weight[~(edge_weight.isfinite() & (edge_weight > 0))]
+            if wrong.numel():
+                raise ValueError(f"SparseEdges: 'edge_weight' holds {float(wrong[0])}, expected finite numbers above 0")
         source, target = edge_index
         pair, place = (target * num_nodes + source).unique(return_inverse=True)
         ones = torch.ones(source.numel(), device=source.device) if edge_weight is None else edge_weight.view(-1)

@@ -127,10 +127,7 @@ class TextAttributedData(Data):
         Raises:
             ValueError: If ``subset`` leaves out the target.
         """
-        out = copy.copy(self)
-        for key in PAIR_KEYS:
-            if key in out:
-                del out[key]
+        out = self._without_pair_features()
         keep = subset.nonzero().view(-1) if subset.dtype == torch.bool else subset
         if "target" in out:
             place = (keep == int(out.target)).nonzero().view(-1)
@@ -152,11 +149,14 @@ class TextAttributedData(Data):
         Args:
             subset: The edges to keep, indices or a mask.
         """
+        return super(TextAttributedData, self._without_pair_features()).edge_subgraph(subset)
+
+    def _without_pair_features(self) -> Self:
         out = copy.copy(self)
         for key in PAIR_KEYS:
             if key in out:
                 del out[key]
-        return super(TextAttributedData, out).edge_subgraph(subset)
+        return out
 
     def sort(self, sort_by_row: bool = True) -> Self:
         """Returns the graph with its edges in order, their texts with them."""
@@ -220,10 +220,8 @@ class TextAttributedData(Data):
                 return f"'edge_index' holds node {bad} but the graph has {n} nodes"
         if "text" in self and not hasattr(self, "ptr") and len(self.text) != n:
             return f"'text' has {len(self.text)} entries but the graph has {n} nodes"
-        try:
-            edge_texts(self)
-        except ValueError as error:
-            return str(error)
+        if problem := edge_texts_problem(self):
+            return problem
         if "num_tokens" in self:
             count = self.num_tokens
             if count.dtype != torch.long or count.shape != (n,):
@@ -243,24 +241,30 @@ class TextAttributedData(Data):
         return None
 
 
+def edge_texts_problem(data: Data) -> str | None:
+    """What is wrong with the texts of edges, as after a transform that has changed the edges and not their texts."""
+    for key in EDGE_TEXT_KEYS:
+        if data.get(key) is None:
+            continue
+        size = sum(map(len, data[key])) if "ptr" in data else len(data[key])
+        if size != data.num_edges:
+            return (
+                f"'{key}' has {size} entries but the graph has {data.num_edges} edges; texts do not follow PyG's "
+                f"transforms of edges: set them afterwards, or delete data.{key}"
+            )
+    return None
+
+
 def edge_texts(data: Data) -> dict[str, list[str]]:
     """The texts of edges by their key; a batch keeps them by graph.
 
     Raises:
-        ValueError: If there is not one for each edge: a transform has changed the edges and not their texts.
+        ValueError: If there is not one for each edge.
     """
-    found: dict[str, list[str]] = {}
-    for key in EDGE_TEXT_KEYS:
-        if data.get(key) is None:
-            continue
-        value = list(data[key])
-        found[key] = [text for graph in value for text in graph] if "ptr" in data else value
-        if len(found[key]) != data.num_edges:
-            raise ValueError(
-                f"'{key}' has {len(found[key])} entries but the graph has {data.num_edges} edges; texts do not follow "
-                f"PyG's transforms of edges: set them afterwards, or delete data.{key}"
-            )
-    return found
+    if problem := edge_texts_problem(data):
+        raise ValueError(problem)
+    found = {key: list(data[key]) for key in EDGE_TEXT_KEYS if data.get(key) is not None}
+    return {key: list(itertools.chain(*value)) for key, value in found.items()} if "ptr" in data else found
 
 
 def _nested(data: Data, texts: list[str]) -> list[Any]:

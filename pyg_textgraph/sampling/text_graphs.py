@@ -12,7 +12,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.utils import select, to_edge_index
 
 from pyg_textgraph.data import TaskPrompt, TextAttributedData, TokenStore, node_texts
-from pyg_textgraph.data.text_attributed_data import EDGE_TEXT_KEYS, PAIR_KEYS, TOKEN_KEYS, edge_texts
+from pyg_textgraph.data.text_attributed_data import EDGE_TEXT_KEYS, PAIR_KEYS, TOKEN_KEYS, edge_texts_problem
 from pyg_textgraph.sampling.csr import Ints, runs
 from pyg_textgraph.sampling.ego import Egos
 
@@ -24,7 +24,8 @@ def with_edge_index(data: Data) -> TextAttributedData:
     """A copy with ``edge_index`` where :class:`~torch_geometric.transforms.ToSparseTensor` left only ``adj_t``.
 
     Raises:
-        ValueError: If edges have texts: they stand in the order of an ``edge_index`` that is gone.
+        ValueError: If edges have texts that are not one for each of them, or stand in the order of an ``edge_index``
+            that is gone.
     """
     out = TextAttributedData.from_data(data)
     if "adj_t" in out:
@@ -37,6 +38,8 @@ def with_edge_index(data: Data) -> TextAttributedData:
             index, out.edge_weight = to_edge_index(out.adj_t)
             out.edge_index = index.flip(0)
         del out.adj_t
+    if problem := edge_texts_problem(out):
+        raise ValueError(problem)
     return out
 
 
@@ -125,7 +128,6 @@ class ToTextGraphs:
         self.max_target_tokens, self.max_neighbor_tokens = max_target_tokens, max_neighbor_tokens
         self.transform = transform
         self._data = with_edge_index(data)
-        edge_texts(self._data)
         self._y: Tensor | None = self._data.get("y")
         for key in ("text", "text_nodes", *TOKEN_KEYS, "num_tokens", "class_names", "y"):
             if key in self._data:

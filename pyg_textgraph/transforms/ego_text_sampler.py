@@ -13,7 +13,6 @@ from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
 from torch_geometric.transforms import BaseTransform
 
 from pyg_textgraph.data import TextAttributedData, TokenStore
-from pyg_textgraph.data.text_attributed_data import edge_texts
 from pyg_textgraph.sampling import CSRGraph, Egos, EgoTextDataset, ToTextGraphs, ego_graph, sample_egos
 from pyg_textgraph.sampling.text_graphs import with_edge_index
 from pyg_textgraph.transforms._edges import read_edges
@@ -113,9 +112,7 @@ class EgoTextSampler(BaseTransform, BaseSampler):
         target = torch.as_tensor(data.target).view(-1)
         if target.is_floating_point() or target.numel() != 1 or not 0 <= int(target) < data.num_nodes:
             raise ValueError(f"EgoTextSampler: 'target' is {target.tolist()}, expected a node in [0, {data.num_nodes})")
-        graph = with_edge_index(data)
-        edge_texts(graph)
-        return ego_graph(graph, *next(self.sample(target).split()))
+        return ego_graph(with_edge_index(data), *next(self.sample(target).split()))
 
     def dataset(
         self,
