@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
+from pyg_textgraph.nn.decoders import decoder_of
+
 if TYPE_CHECKING:
     from pyg_textgraph.nn import GTLM, GTLMOutput
 
@@ -51,7 +53,7 @@ def shard(model: GTLM, **options: Any) -> GTLM:
         model: Put on its device before.
         **options: Of :func:`torch.distributed.fsdp.fully_shard`, such as ``mesh`` and ``mp_policy``.
     """
-    decoder = model.base_model.get_base_model() if hasattr(model.base_model, "peft_config") else model.base_model
+    decoder = decoder_of(model.base_model)
     for layer in decoder.get_decoder().layers:
         fully_shard(layer, **options)
     fully_shard(model, **options)

@@ -11,9 +11,11 @@ from threading import Lock
 from typing import Any
 
 import torch
+from peft import PeftModel
 from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
 
+from pyg_textgraph.nn.decoders import decoder_of
 from pyg_textgraph.nn.modes import evaluating
 
 IMPLEMENTATION = "graph_aligned"
@@ -103,13 +105,13 @@ def intercept(layers: Iterable[nn.Module], interceptor: Interceptor) -> Iterator
                     module.config = module.config.original
 
 
-def attention_layers(model: nn.Module) -> list[nn.Module]:
+def attention_layers(model: PreTrainedModel | PeftModel) -> list[nn.Module]:
     """The attention module of every layer, found by reading two tokens.
 
     Raises:
         ValueError: If the architecture cannot work, with the reason.
     """
-    decoder: PreTrainedModel = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore
+    decoder = decoder_of(model)
     config, name = decoder.config.get_text_config(), type(decoder).__name__
     found: dict[int, nn.Module] = {}
 

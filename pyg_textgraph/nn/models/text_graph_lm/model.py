@@ -6,7 +6,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
 from pyg_textgraph.data import TokenLayout, answer_ids
+from pyg_textgraph.nn.decoders import decoder_of
 from pyg_textgraph.nn.models.text_graph_lm import provenance, storage
 from pyg_textgraph.nn.models.text_graph_lm.attention import AttentionContext, PackedContext, install
 from pyg_textgraph.nn.models.text_graph_lm.decoding import DecodeContext, append_new_tokens, branches
@@ -68,7 +69,7 @@ class TextGraphLM(nn.Module, ABC):
         super().__init__()
         self.config = self.config_class(**(asdict(config or self.config_class()) | kwargs))
         self.tokenizer = tokenizer
-        decoder = base_model.get_base_model() if isinstance(base_model, PeftModel) else base_model
+        decoder = decoder_of(base_model)
         if isinstance(base_model, PeftModel):
             if lora is not None:
                 raise ValueError(
@@ -144,8 +145,7 @@ class TextGraphLM(nn.Module, ABC):
         base, tokenizer = storage.load_base(str(name), dtype=dtype, revision=revision, gguf_file=gguf_file)
         model = cls(base, tokenizer, lora, config, new_tokens, **kwargs)
         model._source = {"name": str(name), "revision": revision, "gguf_file": gguf_file}
-        decoder = model.base_model.get_base_model() if isinstance(model.base_model, PeftModel) else model.base_model
-        model._loaded = provenance.loaded(model.base_model, provenance.told(decoder.config))
+        model._loaded = replace(model._loaded, config=provenance.told(decoder_of(model.base_model).config))
         return model.eval()
 
     def save_pretrained(self, folder: str | Path, state_dict: dict[str, Tensor] | None = None) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
+from pyg_textgraph.nn.decoders import decoder_of
 from pyg_textgraph.pretrained import gguf_options
 from pyg_textgraph.versions import version
 
@@ -61,9 +62,8 @@ class Loaded:
 
 def loaded(base: PreTrainedModel | PeftModel, config: dict[str, Any] | None = None) -> Loaded:
     """A language model as it is now."""
-    decoder = base.get_base_model() if isinstance(base, PeftModel) else base
     parameters = {name: (id(p), version(p)) for name, p in _own_parameters(base)}
-    return Loaded(parameters, isinstance(base, PeftModel), decoder.dtype, config)
+    return Loaded(parameters, isinstance(base, PeftModel), decoder_of(base).dtype, config)
 
 
 def told(config: PreTrainedConfig) -> dict[str, Any]:
@@ -81,11 +81,10 @@ def adapter_names(base: PreTrainedModel | PeftModel) -> tuple[str, ...]:
 
 def _own_parameters(base: PreTrainedModel | PeftModel) -> list[tuple[str, Tensor]]:
     """The language model's parameters, adapters aside, by the names that they have without."""
-    decoder = base.get_base_model() if isinstance(base, PeftModel) else base
     adapters = adapter_names(base)
     return [
         (name.replace(".base_layer.", ".").replace(".original_module.", ".").replace(".token_adapter.", "."), p)
-        for name, p in decoder.named_parameters()
+        for name, p in decoder_of(base).named_parameters()
         if not any(x in name for x in adapters)
     ]
 
@@ -115,7 +114,7 @@ def changed(model: TextGraphLM, source: Mapping[str, Any]) -> bool:
     return False
 
 
-def overrides(model: TextGraphLM, decoder: PreTrainedModel, source: Mapping[str, Any]) -> dict[str, Any]:
+def overrides(model: TextGraphLM, source: Mapping[str, Any]) -> dict[str, Any]:
     """What the configuration says otherwise than that of the place it is loaded from."""
     there = model._loaded.config
     if there is None:
@@ -123,7 +122,7 @@ def overrides(model: TextGraphLM, decoder: PreTrainedModel, source: Mapping[str,
             there = told(AutoConfig.from_pretrained(source["name"], **given(revision=source.get("revision"))))
         except OSError:  # not within reach now: all of it
             there = {}
-    return _differences(told(decoder.config), there)
+    return _differences(told(decoder_of(model.base_model).config), there)
 
 
 def _differences(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

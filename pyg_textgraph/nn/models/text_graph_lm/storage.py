@@ -14,13 +14,10 @@ from peft.utils import SAFETENSORS_WEIGHTS_NAME
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed.tensor import DTensor
-from transformers import (
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from pyg_textgraph.atomic import reading_folder, saving_folder
+from pyg_textgraph.nn.decoders import decoder_of
 from pyg_textgraph.nn.models.text_graph_lm.provenance import (
     adapter_names,
     changed,
@@ -28,7 +25,7 @@ from pyg_textgraph.nn.models.text_graph_lm.provenance import (
     load_decoder,
     overrides,
     told,
-)
+)  # fmt: skip
 from pyg_textgraph.nn.models.text_graph_lm.vocabulary import num_embeddings
 from pyg_textgraph.pretrained import load_tensors
 
@@ -56,7 +53,7 @@ def save(model: TextGraphLM, folder: Path, state_dict: dict[str, Tensor] | None 
     """Writes the configuration, the own module, adapters, tokenizer and, where needed, the language model: all or
     nothing."""
     base = model.base_model
-    decoder = base.get_base_model() if isinstance(base, PeftModel) else base
+    decoder = decoder_of(base)
     adapters = adapter_names(base)
     source = dict(model._source) if model._source is not None else {"name": decoder.name_or_path or None}
     whole = source["name"] is None or changed(model, source)
@@ -88,7 +85,7 @@ def save(model: TextGraphLM, folder: Path, state_dict: dict[str, Tensor] | None 
             source = {"name": None}
         source["revision"] = getattr(decoder.config, "_commit_hash", None) or source.get("revision")
         source["dtype"] = str(decoder.dtype).removeprefix("torch.")
-        source["config"] = {} if whole or source.get("gguf_file") else overrides(model, decoder, source)
+        source["config"] = {} if whole or source.get("gguf_file") else overrides(model, source)
         save_file(own, str(new / f"{model.own_module}.safetensors"))
         if model.tokenizer is not None:
             model.tokenizer.save_pretrained(str(new))
