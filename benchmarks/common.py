@@ -20,6 +20,23 @@ Run = Callable[[], object]  # what is timed
 PACKAGES = ("torch", "torch-geometric", "transformers", "peft", "triton", "numpy", "scipy", "networkx")
 
 
+def finished(file: Path, resume: bool, settings: Mapping[str, Any] | None = None) -> Any:
+    """What a finished run has left in its file, None without one; a run from the start removes it.
+
+    Raises:
+        ValueError: If it is of other **settings**.
+    """
+    if not resume:
+        file.unlink(missing_ok=True)
+    if not file.is_file():
+        return None
+    found = json.loads(file.read_text())
+    told = found[0] if isinstance(found, list) else found
+    if settings is not None and (other := told.get("settings", settings)) != settings:
+        raise ValueError(f"{file} is of a run with {other}, expected {settings}; remove its folder")
+    return found
+
+
 def interleaved(runs: Mapping[str, Run], repeats: int) -> dict[str, float]:
     """Median seconds of each of ``runs``, taken in turns so that a busy moment of the machine hits all of them.
 

@@ -16,6 +16,7 @@ from peft import LoraConfig
 from torch import Tensor
 from transformers import ByT5Tokenizer, LlamaConfig, LlamaForCausalLM
 
+from benchmarks.common import finished
 from pyg_textgraph.data import TextAttributedData, TokenStore
 from pyg_textgraph.nn import GTLM, GraphTokenLM, TextGraphLM
 from pyg_textgraph.sampling import EgoTextDataset
@@ -167,12 +168,8 @@ class Job:
             Interrupted: After Ctrl-C or SIGTERM; goes on with **resume**.
         """
         settings, result = self.settings, self.folder / "result.json"
-        if not resume:
-            result.unlink(missing_ok=True)
-        elif result.is_file():
-            told: dict[str, Any] = json.loads(result.read_text())
-            if (other := told.get("settings", asdict(settings))) != asdict(settings):
-                raise ValueError(f"{self.name}: {result} is of {other}, expected {asdict(settings)}; remove its folder")
+        told: dict[str, Any] | None = finished(result, resume, asdict(settings))
+        if told is not None:
             return told
         begin, history = time.perf_counter(), []
         if self.method != "zero-shot":

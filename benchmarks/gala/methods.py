@@ -15,8 +15,9 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from benchmarks.gala.tasks import Order, Question, Questions
+from benchmarks.gala.tasks import Question, Questions
 from pyg_textgraph.data import GraphPrompt
+from pyg_textgraph.data.linearization import Order
 from pyg_textgraph.nn.gala import (
     GaLA,
     HeadStrengths,

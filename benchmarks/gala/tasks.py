@@ -15,11 +15,11 @@ from torch_geometric.data import Data
 from transformers import PreTrainedTokenizerBase
 
 from pyg_textgraph.data import NEIGHBOR_LABELS, NODE_CLASS, GraphPrompt, graph_text, linearize
+from pyg_textgraph.data.linearization import Order
 from pyg_textgraph.nn.gala import option_ids
 from pyg_textgraph.sampling import CSRGraph, sample_fanout
 
 Task = Literal["semi-synthetic", "real text"]
-Order = Literal["random", "bfs", "rcm"]
 STEPS = "Think step by step about its neighbors, then end with 'Answer:' and the label."
 
 

@@ -18,7 +18,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from benchmarks.common import Row, Run
 from benchmarks.gpu.run import measured
 from benchmarks.gpu.script import main
-from benchmarks.step_cost.run import Case, loss, step
+from benchmarks.step_cost.run import Case, gtlm_loss, step
 from pyg_textgraph.nn import GTLM
 from pyg_textgraph.nn.bias import BIASES
 
@@ -68,7 +68,7 @@ def steps(case: Case, sizes: dict[str, object], device: str, dtype: torch.dtype)
     out: dict[str, Run] = {"plain": step(plain, partial(plain_loss, plain, batch, dtype))}
     for name, biases in (("gtlm", BIASES), ("no bias", ())):
         model = GTLM(decoder(sizes, device, dtype), lora=lora(), k_hop=case.k_hop, biases=biases).to(device).train()
-        out[name] = step(model, partial(loss, model, batch))
+        out[name] = step(model, partial(gtlm_loss, model, batch))
     return out
 
 

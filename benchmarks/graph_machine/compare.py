@@ -59,10 +59,11 @@ def compare(reports: list[dict[str, Any]], metric: str) -> list[Row]:
                 "steps": runs[variant][0]["steps"],
             }
             peers = [peer for peer in PEERS.get(variant, ()) if peer in values]
+            rows += [row] if not peers else []
             for peer in peers:
                 other = values[peer]
                 difference = statistics.mean(own) - statistics.mean(other)
-                row |= {
+                against: Row = {
                     "peer": f"{peer}, same data, order and steps",
                     "peer_value": round(statistics.mean(other), 4),
                     "difference": round(difference, 4),
@@ -70,10 +71,8 @@ def compare(reports: list[dict[str, Any]], metric: str) -> list[Row]:
                 if freedom:
                     error = (noise * (1 / len(own) + 1 / len(other))) ** 0.5
                     beyond = abs(difference) > float(stats.t.ppf(0.975, freedom)) * error
-                    row |= {"spread": round(error, 4), "told_apart": beyond}
-                rows.append(dict(row))
-            if not peers:
-                rows.append(row)
+                    against |= {"spread": round(error, 4), "told_apart": beyond}
+                rows.append(row | against)
     return rows
 
 

@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils.data import Subset
 
 from benchmarks.cli import interruptible, parse, resumable
-from benchmarks.common import Row, write_results
+from benchmarks.common import Row, finished, write_results
 from benchmarks.graph_tasks.config import Config, names
 from benchmarks.graph_tasks.evaluate import ended, longest_answer, most_frequent, teacher_forced_match, written
 from benchmarks.graph_tasks.task import make_data, make_model, passes
@@ -40,14 +40,8 @@ def run(config: Config, folder: Path, resume: bool, smoke: bool = False) -> list
     """Trains, evaluates and returns the rows; a finished run is read back."""
     kept = folder / "rows.json"
     settings = json.loads(json.dumps(asdict(config)))
-    if not resume:
-        kept.unlink(missing_ok=True)
-    elif kept.is_file():
-        rows: list[Row] = json.loads(kept.read_text())
-        if rows[0]["settings"] != settings:
-            raise ValueError(
-                f"graph_tasks: {kept} is of {rows[0]['settings']}, expected {settings}; remove it, or its folder"
-            )
+    rows: list[Row] | None = finished(kept, resume, settings)
+    if rows is not None:
         return rows
     model, source = make_model(config, smoke)
     sizes = (8, 4, 4) if smoke else None

@@ -84,7 +84,7 @@ def step(model: nn.Module, loss: Callable[[], Tensor]) -> Callable[[], None]:
     return run
 
 
-def loss(model: GTLM, batch: Batch) -> Tensor:
+def gtlm_loss(model: GTLM, batch: Batch) -> Tensor:
     loss: Tensor = model(batch).loss
     return loss
 
@@ -110,7 +110,7 @@ def make_step(kind: str, case: Case) -> Callable[[], None]:
         return plain_step(model, batch)
     biases = BIASES if kind == "gtlm" else ()
     ours = GTLM.from_pretrained(name, lora=lora(), dtype=torch.bfloat16, k_hop=case.k_hop, biases=biases).train()
-    return step(ours, partial(loss, ours, batch))
+    return step(ours, partial(gtlm_loss, ours, batch))
 
 
 def peak(kind: str, case: Case) -> float:

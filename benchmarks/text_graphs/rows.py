@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import to_undirected
 
-from benchmarks.common import Row
+from benchmarks.common import Row, finished
 from benchmarks.node_jobs import Job, Method, Settings, some_nodes
 from pyg_textgraph.data import TextAttributedData
 from pyg_textgraph.datasets import TextGraphFolder, WordNetVerbs
@@ -117,10 +117,8 @@ class Rows:
         """One method's row; a language model that was stopped goes on with **resume**, a finished row is read back."""
         name = f"{self.graph} {method}"
         kept = self.folder / name.replace(" ", "_") / "row.json"
-        if not resume:
-            kept.unlink(missing_ok=True)
-        elif kept.is_file():
-            found: Row = json.loads(kept.read_text())
+        found: Row | None = finished(kept, resume)
+        if found is not None:
             return found
         begin = time.perf_counter()
         about: Row = {}
