@@ -80,4 +80,4 @@ ci:
 	bash .ci/run
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis runs
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build

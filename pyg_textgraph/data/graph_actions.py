@@ -121,7 +121,7 @@ class GraphGrammar:
         """
         num_edges = 0 if data.edge_index is None else data.edge_index.size(1)
         names = next((data[key] for key in ("text_edges", "edge_text") if data.get(key) is not None), None)
-        if names is None:
+        if names is None or (not len(names) and not num_edges):
             if self.relations and num_edges:
                 raise ValueError("GraphGrammar: it has 'relations', but the graph's edges have no 'text_edges'")
             return [""] * num_edges
@@ -253,9 +253,7 @@ def checked_graph(data: Data, *, begins: bool = False) -> TextAttributedData:
 
 def _has_rows(data: TextAttributedData, key: str, value: object) -> bool:
     """Whether an attribute belongs to nodes or edges; one number alone belongs to the graph."""
-    if key in ("edge_index", "text", *EDGE_TEXT_KEYS, "class_names", "actions", "mentions"):
-        return False
-    if isinstance(value, Tensor) and value.numel() == 1:
+    if key in ("edge_index", "text", *EDGE_TEXT_KEYS) or (isinstance(value, Tensor) and value.numel() == 1):
         return False
     return bool(data.is_node_attr(key) or data.is_edge_attr(key))
 

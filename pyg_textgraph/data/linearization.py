@@ -14,7 +14,7 @@ from scipy.sparse.csgraph import breadth_first_order, reverse_cuthill_mckee
 from torch import Tensor
 from torch_geometric.data import Data
 
-from pyg_textgraph.data.edge_checks import checked_edges
+from pyg_textgraph.data.checks import checked_edges
 from pyg_textgraph.data.graph_templates import GraphTemplate
 from pyg_textgraph.data.tokenization import check_unicode, node_texts
 
@@ -135,7 +135,7 @@ def graph_text(
     names = [str(v) for v in range(n)] if names is None else names
     if len(names) != n or len(set(names)) != n:
         raise ValueError(f"linearize: 'names' holds {len(set(names))} different names, expected {n}")
-    sequence = node_order(data.edge_index, n, order, ego, seed) if isinstance(order, str) else list(order)
+    sequence = node_order(data.edge_index, n, order, ego, seed) if isinstance(order, str) else [int(v) for v in order]
     if sorted(sequence) != list(range(n)) or sequence[-1] != ego:
         raise ValueError(f"linearize: 'order' must list all {n} nodes once, node {ego} (the ego) last")
     texts = node_texts(data) if template.text else [""] * n

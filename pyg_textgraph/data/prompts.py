@@ -11,7 +11,13 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.data.storage import N_KEYS
 
-from pyg_textgraph.data.text_attributed_data import EDGE_TEXT_KEYS, PAIR_KEYS, TextAttributedData
+from pyg_textgraph.data.text_attributed_data import (
+    EDGE_TEXT_KEYS,
+    PAIR_KEYS,
+    TextAttributedData,
+    rows_for_more_nodes,
+    with_edge_index,
+)
 from pyg_textgraph.data.tokenization import node_texts
 
 if TYPE_CHECKING:
@@ -46,7 +52,7 @@ class TaskPrompt:
         template: Has ``{question}`` in it.
 
     Raises:
-        ValueError: If an answer is empty or two are equal.
+        ValueError: If an answer is empty or two have the same tokens.
     """
 
     def __init__(
@@ -56,13 +62,15 @@ class TaskPrompt:
         answers: Sequence[str] = (),
         template: str = "\n\n{question}\n A:",
     ) -> None:
-        if len(set(answers)) != len(answers):
-            twice = next(a for a in answers if list(answers).count(a) > 1)
-            raise ValueError(f"TaskPrompt: 'answers' holds {twice!r} more than once")
         self.question, self.answers = question, list(answers)
         text = template.format(question=question)
         self.question_ids = torch.tensor(tokenizer(text, add_special_tokens=False)["input_ids"], dtype=torch.long)
         self.answer_ids = [answer_ids(tokenizer, answer) for answer in answers]
+        seen: dict[tuple[int, ...], str] = {}
+        for answer, ids in zip(answers, map(tuple, map(Tensor.tolist, self.answer_ids)), strict=True):
+            if ids in seen:
+                raise ValueError(f"TaskPrompt: 'answers' holds {seen[ids]!r} and {answer!r}, whose tokens are the same")
+            seen[ids] = answer
 
     def append(self, data: TextAttributedData, answer: int | None = None) -> TextAttributedData:
         """A copy of a tokenized graph whose target is asked the question.
@@ -129,7 +137,7 @@ def drop_answer(data: TextAttributedData) -> TextAttributedData:
 def add_question_node(data: Data, question: str, mentions: Sequence[int] | Tensor | None = None) -> TextAttributedData:
     """A copy of a graph with a question as one more node, the target, that points at the nodes it mentions.
 
-    Attributes with one row per node speak of the first N nodes.
+    Attributes with one row per node get one more that tells nothing: −1 in integers such as ``y``, NaN, False in masks.
 
     Args:
         data: Has ``text`` (or ``text_nodes``).
@@ -140,9 +148,14 @@ def add_question_node(data: Data, question: str, mentions: Sequence[int] | Tenso
         ValueError: If a mentioned node is not in the graph, or the graph carries what new edges or the new node would
             lack: texts or attributes of edges, PyG's own features of nodes, tokens, pair features.
     """
-    out = TextAttributedData.from_data(data)
-    n = int(data.num_nodes or 0)
-    to = torch.arange(n) if mentions is None else torch.as_tensor(mentions, dtype=torch.long)
+    out = with_edge_index(data)
+    if out.edge_index is None:
+        out.edge_index = torch.empty(2, 0, dtype=torch.long)
+    n, device = int(data.num_nodes or 0), out.edge_index.device
+    if mentions is None:
+        to = torch.arange(n, device=device)
+    else:
+        to = torch.as_tensor(mentions, dtype=torch.long, device=device).view(-1)
     if to.numel() and (int(to.min()) < 0 or int(to.max()) >= n):
         raise ValueError(f"add_question_node: 'mentions' is {to.tolist()}, expected node indices in [0, {n})")
     extra = [key for key, _ in out if key in EDGE_TEXT_KEYS or (key != "edge_index" and out.is_edge_attr(key))]
@@ -153,10 +166,9 @@ def add_question_node(data: Data, question: str, mentions: Sequence[int] | Tenso
         raise ValueError(
             f"add_question_node: the graph has '{early}', which a question lacks; add it after the question"
         )
+    out.update(rows_for_more_nodes(data, 1))
     out.text = [*node_texts(data), question]
-    out.edge_index = torch.cat([data.edge_index, torch.stack([torch.full_like(to, n), to])], dim=1)
-    if "relation_mask" in data:
-        out.relation_mask = torch.cat([data.relation_mask, data.relation_mask.new_zeros(1)])
+    out.edge_index = torch.cat([out.edge_index, torch.stack([torch.full_like(to, n), to])], dim=1)
     out.num_nodes = n + 1
     out.target = n
     return out

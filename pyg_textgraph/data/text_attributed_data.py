@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from typing import Any, Self
 
 import torch
@@ -11,14 +12,18 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
+from torch_geometric.utils import select, to_edge_index
+
+from pyg_textgraph.data.checks import check_one_graph
 
 TOKEN_KEYS = ("input_ids", "labels")
 PAIR_KEYS = ("spd", "rrwp", "pair_index", "magnetic_eigvals", "magnetic_eigvecs", "magnetic_num_eigvals")
-TEXT_KEYS = ("text", "text_nodes", "text_edges")
 EDGE_TEXT_KEYS = ("text_edges", "edge_text")
-# PyG guesses node and edge attributes by size, which misfiles these when N = 1 or E = N²
-_NEVER_PER_NODE = frozenset((*TOKEN_KEYS, *PAIR_KEYS, "target", "text_edges"))
-_NEVER_PER_EDGE = frozenset((*TOKEN_KEYS, *PAIR_KEYS, "target", "num_tokens", "text", "text_nodes"))
+TEXT_KEYS = ("text", "text_nodes", *EDGE_TEXT_KEYS)
+# PyG guesses node and edge attributes by size, which misfiles these where sizes happen to be equal
+_OF_THE_GRAPH = (*TOKEN_KEYS, *PAIR_KEYS, "target", "class_names", "actions", "mentions")
+_NEVER_PER_NODE = frozenset((*_OF_THE_GRAPH, *EDGE_TEXT_KEYS, "e_id"))
+_NEVER_PER_EDGE = frozenset((*_OF_THE_GRAPH, "num_tokens", "text", "text_nodes", "n_id"))
 
 
 class TextGraphStorage(GlobalStorage):
@@ -33,8 +38,14 @@ class TextGraphStorage(GlobalStorage):
     def is_edge_attr(self, key: str) -> bool:
         if key in _NEVER_PER_EDGE or key in TEXT_KEYS:
             return False
-        if key == "y" and isinstance(self[key], Tensor) and self[key].numel() == 1:  # of the graph, also where E = 1
-            return False
+        value = self[key]
+        if key == "e_id":
+            return isinstance(value, Tensor) and value.shape == (self.num_edges,)
+        if "edge" not in key:
+            if isinstance(value, Tensor) and value.numel() == 1:  # of the graph, also where E = 1
+                return False
+            if isinstance(value, (list, tuple)) and len(value) == self.num_nodes:  # of nodes, as tensors where N = E
+                return False
         return super().is_edge_attr(key)
 
 
@@ -86,7 +97,12 @@ class TextAttributedData(Data):
 
     @classmethod
     def from_data(cls, data: Data) -> Self:
-        """A copy of any :class:`~torch_geometric.data.Data`, tensors shared; ``text_nodes`` becomes ``text``."""
+        """A copy of any :class:`~torch_geometric.data.Data`, tensors shared; ``text_nodes`` becomes ``text``.
+
+        Raises:
+            TypeError: If it is not one homogeneous graph.
+        """
+        check_one_graph(data, cls.__name__)
         fields = dict(data.to_dict())
         if "text" not in fields and "text_nodes" in fields:
             fields["text"] = list(fields.pop("text_nodes"))
@@ -97,7 +113,7 @@ class TextAttributedData(Data):
         return key in ("text", "text_nodes") or super().is_node_attr(key)
 
     def is_edge_attr(self, key: str) -> bool:
-        return key == "text_edges" or super().is_edge_attr(key)
+        return key in EDGE_TEXT_KEYS or super().is_edge_attr(key)
 
     def __cat_dim__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
         if key in (*TOKEN_KEYS, "num_tokens", "target"):
@@ -239,6 +255,56 @@ class TextAttributedData(Data):
             if target.is_floating_point() or (target < 0).any() or (target >= n).any():
                 return f"'target' is {target.tolist()}, expected node indices in [0, {n})"
         return None
+
+
+def with_edge_index(data: Data) -> TextAttributedData:
+    """A copy with ``edge_index`` where :class:`~torch_geometric.transforms.ToSparseTensor` left only ``adj_t``.
+
+    Raises:
+        ValueError: If edges have texts that are not one for each of them, or stand in the order of an ``edge_index``
+            that is gone.
+    """
+    out = TextAttributedData.from_data(data)
+    if "adj_t" in out:
+        if "edge_index" not in out:
+            if texts := next((key for key in EDGE_TEXT_KEYS if key in out), None):
+                raise ValueError(
+                    f"'{texts}' needs the order of 'edge_index', and only 'adj_t' is there; keep 'edge_index' "
+                    f"(remove_edge_index=False), or delete data.{texts}"
+                )
+            index, out.edge_weight = to_edge_index(out.adj_t)
+            out.edge_index = index.flip(0)
+        del out.adj_t
+    if problem := edge_texts_problem(out):
+        raise ValueError(problem)
+    return out
+
+
+def take_rows(value: Any, index: Tensor, dim: int) -> Any:
+    """Some rows of an attribute of nodes or edges."""
+    # PyG's select walks a list with tensor scalars, many times slower
+    return [value[i] for i in index.tolist()] if isinstance(value, (list, tuple)) else select(value, index, dim)
+
+
+def rows_for_more_nodes(data: Data, extra: int) -> dict[str, Any]:
+    """What has one row per node, with rows for new nodes that tell nothing: −1, NaN, False, or an empty text.
+
+    Texts and tokens are left out, and so is a single number, which may be the graph's.
+    """
+    graph = TextAttributedData.from_data(data)
+    out: dict[str, Any] = {}
+    for key, value in graph:
+        single = isinstance(value, Tensor) and value.numel() == 1 and not key.endswith("mask")
+        if key in (*TEXT_KEYS, "num_tokens") or single or not graph.is_node_attr(key):
+            continue
+        if isinstance(value, Tensor):
+            dim = graph.__cat_dim__(key, value)
+            unknown = False if value.dtype == torch.bool else -1 if not value.is_floating_point() else math.nan
+            more = value.new_full((*value.shape[:dim], extra, *value.shape[dim:][1:]), unknown)
+            out[key] = torch.cat([value, more], dim)
+        elif isinstance(value, (list, tuple)):
+            out[key] = [*value, *["" if all(isinstance(x, str) for x in value) else None] * extra]
+    return out
 
 
 def edge_texts_problem(data: Data) -> str | None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyg_textgraph.atomic import reading_folder, saving_folder
-from pyg_textgraph.data.edge_checks import checked_edges
+from pyg_textgraph.data.checks import checked_edges
 from pyg_textgraph.data.mapped_array import mapped_array
 
 Ints = NDArray[np.int64]

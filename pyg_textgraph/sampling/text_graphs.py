@@ -9,38 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
-from torch_geometric.utils import select, to_edge_index
 
 from pyg_textgraph.data import TaskPrompt, TextAttributedData, TokenStore, node_texts
-from pyg_textgraph.data.text_attributed_data import EDGE_TEXT_KEYS, PAIR_KEYS, TOKEN_KEYS, edge_texts_problem
+from pyg_textgraph.data.text_attributed_data import PAIR_KEYS, TOKEN_KEYS, take_rows, with_edge_index
 from pyg_textgraph.sampling.csr import Ints, runs
 from pyg_textgraph.sampling.ego import Egos
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-
-def with_edge_index(data: Data) -> TextAttributedData:
-    """A copy with ``edge_index`` where :class:`~torch_geometric.transforms.ToSparseTensor` left only ``adj_t``.
-
-    Raises:
-        ValueError: If edges have texts that are not one for each of them, or stand in the order of an ``edge_index``
-            that is gone.
-    """
-    out = TextAttributedData.from_data(data)
-    if "adj_t" in out:
-        if "edge_index" not in out:
-            if texts := next((key for key in EDGE_TEXT_KEYS if key in out), None):
-                raise ValueError(
-                    f"'{texts}' needs the order of 'edge_index', and only 'adj_t' is there; keep 'edge_index' "
-                    f"(remove_edge_index=False), or delete data.{texts}"
-                )
-            index, out.edge_weight = to_edge_index(out.adj_t)
-            out.edge_index = index.flip(0)
-        del out.adj_t
-    if problem := edge_texts_problem(out):
-        raise ValueError(problem)
-    return out
 
 
 def ego_graph(data: TextAttributedData, node: Ints, edge_index: Ints, edge: Ints) -> TextAttributedData:
@@ -63,18 +39,13 @@ def ego_graph(data: TextAttributedData, node: Ints, edge_index: Ints, edge: Ints
             continue
         if key in TOKEN_KEYS:
             out[key] = value[tokens]
-        elif key == "e_id" or data.is_edge_attr(key):  # by its name, e_id would be of nodes where there are as many
-            out[key] = _rows(value, edges, data.__cat_dim__(key, value))
+        elif data.is_edge_attr(key):
+            out[key] = take_rows(value, edges, data.__cat_dim__(key, value))
         elif data.is_node_attr(key):
-            out[key] = _rows(value, nodes, data.__cat_dim__(key, value))
+            out[key] = take_rows(value, nodes, data.__cat_dim__(key, value))
         else:
             out[key] = value
     return out
-
-
-def _rows(value: Any, index: Tensor, dim: int) -> Any:
-    # PyG's select walks a list with tensor scalars, many times slower
-    return [value[i] for i in index.tolist()] if isinstance(value, (list, tuple)) else select(value, index, dim)
 
 
 class ToTextGraphs:

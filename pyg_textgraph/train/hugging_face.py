@@ -41,7 +41,7 @@ class GTLMTrainer(Trainer):
     Args:
         model: The model.
         args: Hugging Face's; ``learning_rate`` and ``weight_decay`` are the adapters'.
-        bias_lr: Rate of the graph biases, commonly 60 to 200 times the adapters'; needed to train, unless
+        bias_lr: Rate of the graph biases, commonly 20 to 200 times the adapters'; needed to train, unless
             ``optimizers`` is given.
         class_names: Evaluates by scoring these names, of which the graphs' ``y`` names one.
         max_new_tokens: Evaluates by generating; more than the longest answer has.

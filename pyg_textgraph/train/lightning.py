@@ -136,7 +136,7 @@ class LightningGTLM(LightningLM):
     Args:
         model: The model.
         lr: Highest rate of the adapters.
-        bias_lr: Highest rate of the graph biases, commonly 60 to 200 times the adapters'; they do not decay.
+        bias_lr: Highest rate of the graph biases, commonly 20 to 200 times the adapters'; they do not decay.
         class_names: Evaluates by scoring these names, of which the graphs' ``y`` names one.
         max_new_tokens: Evaluates by writing answers; more than the longest answer has.
         metrics: Instead of those above; updated with scores (B, C) and ``y`` (B,), or with written answers (None where

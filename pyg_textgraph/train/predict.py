@@ -18,7 +18,7 @@ from torch_geometric.loader import DataLoader
 from tqdm import tqdm
 
 from pyg_textgraph.atomic import saving_file
-from pyg_textgraph.sampling.text_graphs import with_edge_index
+from pyg_textgraph.data.text_attributed_data import with_edge_index
 from pyg_textgraph.train.checkpoint import trained_parameters
 
 if TYPE_CHECKING:

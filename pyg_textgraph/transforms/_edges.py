@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from torch import Tensor
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Data
 from torch_geometric.utils import to_edge_index
 
-from pyg_textgraph.data.edge_checks import check_nodes
+from pyg_textgraph.data.checks import check_nodes, check_one_graph
 
 WEIGHT_KEYS = ("edge_weight", "edge_attr")
 GUESSED_WORDS = ("node", "edge", "index", "batch")  # PyG reads sizes and offsets out of keys that contain one
@@ -52,11 +52,7 @@ def read_edges(data: Data, owner: str, *, weighted: bool = False) -> Edges:
         TypeError: If ``data`` is not a single homogeneous graph.
         ValueError: If edges or weights are missing, malformed, out of range, negative or not finite.
     """
-    if not isinstance(data, Data):
-        raise TypeError(f"{owner}: expected a homogeneous 'Data', got '{type(data).__name__}'; see 'to_homogeneous()'")
-    if isinstance(data, Batch):
-        raise TypeError(f"{owner}: got a batch of graphs; apply the transform to every graph before batching")
-
+    check_one_graph(data, owner)
     weight: Tensor | None = None
     if "edge_index" in data:
         index = data.edge_index

@@ -13,8 +13,8 @@ from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
 from torch_geometric.transforms import BaseTransform
 
 from pyg_textgraph.data import TextAttributedData, TokenStore
+from pyg_textgraph.data.text_attributed_data import with_edge_index
 from pyg_textgraph.sampling import CSRGraph, Egos, EgoTextDataset, ToTextGraphs, ego_graph, sample_egos
-from pyg_textgraph.sampling.text_graphs import with_edge_index
 from pyg_textgraph.transforms._edges import read_edges
 from pyg_textgraph.versions import version
 
@@ -55,7 +55,7 @@ class EgoTextSampler(BaseTransform, BaseSampler):
         for name, value in (("num_neighbors", num_neighbors), ("num_hops", num_hops)):
             if int(value) != value or value < 0:
                 raise ValueError(f"EgoTextSampler: '{name}' is {value}, expected an integer of 0 or more")
-        self.num_neighbors, self.num_hops, self.seed = num_neighbors, num_hops, seed
+        self.num_neighbors, self.num_hops, self.seed = int(num_neighbors), int(num_hops), seed
         self._epoch = torch.zeros((), dtype=torch.long).share_memory_()  # shared: reaches workers that already run
         self._seen: tuple[Any, ...] = (None,)  # what _graph was made of
         self._graph: CSRGraph | None = None

@@ -97,17 +97,28 @@ class HideEdges(_Hide):
         for i, (edge, possible) in enumerate(zip(edges, self._candidates(graph, len(edges)), strict=True)):
             if possible and edge[2] in self.grammar.names:
                 first.setdefault(self._kind(edge), i)
-        chosen: list[Named] = []
+        hidden: list[Named] = []
         for i in self._shuffled(graph, edges, list(first.values())):
-            if self.grammar.allows(self._without(graph, edges, [edges[i]]), AddEdge(*edges[i])):
-                chosen.append(edges[i])
-            if len(chosen) == self.num_edges:
+            hidden = self._restoring(graph, edges, [*hidden, edges[i]]) or hidden
+            if len(hidden) == self.num_edges:
                 break
         else:
-            raise ValueError(f"HideEdges: {len(chosen)} edges may be hidden, expected at least {self.num_edges}")
-        graph = self._without(graph, edges, chosen)
-        graph.actions = [AddEdge(*edge) for edge in chosen]
+            raise ValueError(f"HideEdges: {len(hidden)} edges may be hidden, expected at least {self.num_edges}")
+        graph = self._without(graph, edges, hidden)
+        graph.actions = [AddEdge(*edge) for edge in hidden]
         return graph
+
+    def _restoring(self, graph: TextAttributedData, edges: list[Named], hidden: list[Named]) -> list[Named]:
+        """An order in which the grammar allows to write hidden edges again; empty if there is none."""
+        left, order = list(hidden), []
+        while left:
+            state = self._without(graph, edges, left)
+            edge = next((edge for edge in left if self.grammar.allows(state, AddEdge(*edge))), None)
+            if edge is None:
+                return []
+            left.remove(edge)
+            order.append(edge)
+        return order
 
     def _without(self, graph: TextAttributedData, edges: list[Named], hidden: list[Named]) -> TextAttributedData:
         kinds = {self._kind(edge) for edge in hidden}
@@ -151,6 +162,8 @@ class HideNode(_Hide):
         actions: list[Action] = [AddNode(graph.text[node]), *(AddEdge(*edge) for edge in cut)]
         graph.text = [text for i, text in enumerate(graph.text) if i != node]
         graph.num_nodes = n - 1
+        if graph.get("mentions") is not None:
+            graph.mentions = [place[v] for v in torch.as_tensor(graph.mentions).view(-1).tolist() if v != node]
         graph = self._kept(graph, [edge for edge in moved if n - 1 not in edge[:2]])
         graph.actions = actions
         return graph

@@ -8,6 +8,7 @@ from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.data.storage import E_KEYS, N_KEYS
 from torch_geometric.transforms import BaseTransform
 
+from pyg_textgraph.data.text_attributed_data import TextAttributedData, rows_for_more_nodes
 from pyg_textgraph.transforms._edges import read_edges
 
 NODE_TEXT, EDGE_TEXT = ("text", "text_nodes"), ("edge_text", "text_edges")
@@ -29,8 +30,9 @@ class IncidenceGraph(BaseTransform):
       if their texts are equal too: otherwise they are two relations.
     - Self-loops without relation text are dropped; one with a text becomes u → e → u.
     - Without node texts only the structure is made.
-    - The attributes that PyG itself takes for node or edge features (``x``, ``pos``, ``edge_attr``, …) are dropped, as
-      edge nodes have none. All others stay: ``target``, and what has one row per node, speak of the first N nodes.
+    - The attributes that PyG itself takes for node features (``x``, ``pos``, …), and what has one row per edge, are
+      dropped: edge nodes have none. What else has one row per node gets rows that tell nothing for edge nodes: −1 in
+      integers such as ``y``, NaN, False in masks.
 
     Args:
         merge_reciprocal: Whether both directions of an undirected edge become one node.
@@ -73,9 +75,10 @@ class IncidenceGraph(BaseTransform):
 
         node = node + edges.num_nodes
         edge_index = np.stack([np.concatenate([rows[:, 0], node]), np.concatenate([node, rows[:, 1]])])
-        for key in DROPPED:
-            if key in data:
-                del data[key]
+        known = TextAttributedData.from_data(data)
+        for key in [key for key, _ in data if key in DROPPED or known.is_edge_attr(key)]:
+            del data[key]
+        data.update(rows_for_more_nodes(data, len(first)))
         data.edge_index = torch.from_numpy(edge_index).to(edges.device)
         data.num_nodes = edges.num_nodes + len(first)
         data.relation_mask = torch.arange(data.num_nodes, device=edges.device) >= edges.num_nodes

@@ -9,7 +9,7 @@ from scipy.sparse import csr_array, eye_array
 from torch import Tensor
 from torch_geometric.data import Data
 
-from pyg_textgraph.data.edge_checks import checked_edges
+from pyg_textgraph.data.checks import checked_edges
 from pyg_textgraph.transforms._edges import Edges
 
 BLOCK_ELEMENTS = 1 << 20  # of one [rows, N] float64 matrix: 8 MiB, about a core's cache

@@ -12,7 +12,7 @@ from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 
 from pyg_textgraph.data import TextAttributedData, add_question_node
-from pyg_textgraph.data.edge_checks import checked_edges
+from pyg_textgraph.data.checks import checked_edges
 from pyg_textgraph.transforms.incidence_graph import IncidenceGraph
 
 
@@ -77,7 +77,8 @@ class RetrieveSubgraph(BaseTransform):
         self.embed, self.num_nodes, self.num_edges, self.max_path = embed, num_nodes, num_edges, max_path
         names = {name: i for i, name in enumerate(dict.fromkeys(self.text_edges))}
         self.node_vectors = self._embed(self.text)
-        self.edge_vectors = self._embed(list(names))[[names[name] for name in self.text_edges]]
+        self.relation_vectors = self._embed(list(names))
+        self._relation = torch.tensor([names[name] for name in self.text_edges])  # [E], a row of relation_vectors
         n = len(self.text)
         self._links = csr_array((np.ones(len(self.text_edges)), tuple(self.ends)), shape=(n, n))
         self._between: dict[tuple[int, int], list[int]] = {}
@@ -89,7 +90,8 @@ class RetrieveSubgraph(BaseTransform):
         if not isinstance(question, str) or not question.strip():
             raise ValueError(f"RetrieveSubgraph: 'question' is {question!r}, expected a text")
         vector = self._embed([question])
-        like_node, like_edge = (torch.cosine_similarity(vector, x) for x in (self.node_vectors, self.edge_vectors))
+        like_node = torch.cosine_similarity(vector, self.node_vectors)
+        like_edge = torch.cosine_similarity(vector, self.relation_vectors)[self._relation]
         best = like_node.topk(min(self.num_nodes, len(self.text))).indices
         triples = like_edge.topk(min(self.num_edges, len(self.text_edges))).indices
         nodes, edges = self._connect(best.tolist(), triples.tolist(), like_edge.tolist())

@@ -1,22 +1,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Data
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 from torch_geometric.utils import select
 
 from pyg_textgraph.data import TextAttributedData, node_texts
-from pyg_textgraph.data.text_attributed_data import PAIR_KEYS, TEXT_KEYS, TOKEN_KEYS
+from pyg_textgraph.data.checks import check_one_graph
+from pyg_textgraph.data.text_attributed_data import PAIR_KEYS, TEXT_KEYS, TOKEN_KEYS, with_edge_index
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-DROPPED = (*PAIR_KEYS, *TEXT_KEYS, *TOKEN_KEYS, "edge_text", "edge_index", "e_id", "num_tokens", "num_nodes",
+DROPPED = (*PAIR_KEYS, *TEXT_KEYS, *TOKEN_KEYS, "edge_index", "e_id", "num_tokens", "num_nodes",
            "relation_mask", "target")  # fmt: skip
 CUT_OFF = "?"
 Line = tuple[str, int | None, str]  # what is before a relation node's text, that node, and what is after it
@@ -62,7 +63,7 @@ class SerializeGraph(BaseTransform):
         - **data.target** 0, **data.edge_index** (2, 0)
 
     Raises:
-        TypeError: If it gets a batch.
+        TypeError: If it does not get one homogeneous graph.
         ValueError: If the graph has no texts, neither target nor question, or is tokenized and there is no tokenizer.
     """
 
@@ -70,9 +71,8 @@ class SerializeGraph(BaseTransform):
         self.tokenizer, self.merge_reciprocal = tokenizer, merge_reciprocal
 
     def forward(self, data: Data) -> TextAttributedData:
-        if isinstance(data, Batch):
-            raise TypeError("SerializeGraph: got a batch of graphs; apply the transform to every graph before batching")
-        source = TextAttributedData.from_data(data)
+        check_one_graph(data, "SerializeGraph")
+        source = with_edge_index(data)
         question, target = source.get("question"), source.get("target")
         if question is None and target is None:
             raise ValueError("SerializeGraph: the graph has neither 'target' nor 'question', expected one of them")
@@ -148,27 +148,32 @@ def _edge_lines(
     edges: list[list[int]] = data.edge_index.T.tolist() if data.edge_index is not None else []
     key = next((key for key in ("edge_text", "text_edges") if data.get(key) is not None), None)
     texts: list[str | None] = [None] * len(edges) if key is None else list(data[key])
-    if len(texts) != len(edges):
-        raise ValueError(f"SerializeGraph: '{key}' holds {len(texts)} texts, expected {len(edges)}")
     into: dict[int, list[int]] = {node: [] for node, yes in enumerate(is_relation) if yes}
     out_of: dict[int, list[int]] = {node: [] for node in into}
-    lines: dict[Line, None] = {}
-    for (u, v), text in zip(edges, texts, strict=False):
+    lines: dict[tuple[str, Any, str], Line] = {}
+    for (u, v), text in zip(edges, texts, strict=True):
         if asked in (u, v):
             continue
         if is_relation[u]:
             out_of[u].append(v)
         elif is_relation[v]:
             into[v].append(u)
-        else:
+        elif not merge_reciprocal or (names[v], text or "", names[u]) not in lines:
             middle = f"{text}, " if text else ""
-            if not merge_reciprocal or (f"({names[v]}, {middle}{names[u]})", None, "") not in lines:
-                lines[f"({names[u]}, {middle}{names[v]})", None, ""] = None
+            lines[names[u], text or "", names[v]] = (f"({names[u]}, {middle}{names[v]})", None, "")
+    words = _words(data) if into else []
     for node in into:
         for source, sink in _ends(into[node], out_of[node]):
-            if not merge_reciprocal or (f"({sink}, ", node, f", {source})") not in lines:
-                lines[f"({source}, ", node, f", {sink})"] = None
-    return list(lines)
+            if not merge_reciprocal or (str(sink), words[node], str(source)) not in lines:
+                lines.setdefault((str(source), words[node], str(sink)), (f"({source}, ", node, f", {sink})"))
+    return list(lines.values())
+
+
+def _words(data: TextAttributedData) -> list[Any]:
+    """What each node says: its text, or its tokens."""
+    if "input_ids" not in data:
+        return node_texts(data)
+    return [tuple(ids.tolist()) for ids in data.input_ids.split(data.num_tokens.tolist())]
 
 
 def _ends(sources: list[int], sinks: list[int]) -> list[tuple[int | str, int | str]]:

@@ -29,6 +29,7 @@ class TokenizeAction(BaseTransform):
         instruction: What is to be done, unless ``data.instruction`` tells it.
         transform: Structural features, computed last and therefore anew after every action.
         suffix: Between instruction and action.
+        empty: What stands for an empty text; ``"error"`` refuses it.
 
     Shapes:
         - **data.input_ids**, **data.labels** (T,), **data.num_tokens** (N,)
@@ -43,8 +44,10 @@ class TokenizeAction(BaseTransform):
         instruction: str = "Complete the graph.",
         transform: Callable[[Any], Any] | None = None,
         suffix: str = "\n A:",
+        empty: str = "error",
     ) -> None:
         self.actions, self.instruction, self.transform, self.suffix = actions, instruction, transform, suffix
+        self.empty = empty
         self.suffix_ids = torch.tensor(actions.tokenizer(suffix, add_special_tokens=False)["input_ids"]).long()
 
     def forward(self, data: Data) -> TextAttributedData:
@@ -58,7 +61,7 @@ class TokenizeAction(BaseTransform):
             graph = IncidenceGraph()(graph)
         out = add_question_node(graph, instruction, mentions)
         out.question = instruction
-        out = append_to_target(tokenize(out, self.actions.tokenizer), self.suffix_ids)
+        out = append_to_target(tokenize(out, self.actions.tokenizer, empty=self.empty), self.suffix_ids)
         action = state.get("action")
         if action is not None:
             ids = self.actions.encode(action, state)

@@ -25,6 +25,7 @@ class TokenizeQuestion(BaseTransform):
     Args:
         tokenizer: Any Hugging Face tokenizer with an end token.
         suffix: Between question and answer.
+        empty: What stands for an empty text; ``"error"`` refuses it.
 
     Shapes:
         - **data.input_ids**, **data.labels** (T,), **data.num_tokens** (N,)
@@ -33,12 +34,12 @@ class TokenizeQuestion(BaseTransform):
         ValueError: If the graph has no texts or no ``target``, or a text or the answer has no tokens.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, suffix: str = "\n A:") -> None:
-        self.tokenizer, self.suffix = tokenizer, suffix
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, suffix: str = "\n A:", empty: str = "error") -> None:
+        self.tokenizer, self.suffix, self.empty = tokenizer, suffix, empty
         self.suffix_ids = torch.tensor(tokenizer(suffix, add_special_tokens=False)["input_ids"], dtype=torch.long)
 
     def forward(self, data: Data) -> TextAttributedData:
-        out = tokenize(data, self.tokenizer)
+        out = tokenize(data, self.tokenizer, empty=self.empty)
         if "answer" not in data:
             return append_to_target(out, self.suffix_ids)
         answer = answer_ids(self.tokenizer, data.answer)

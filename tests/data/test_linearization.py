@@ -11,6 +11,7 @@ from torch_geometric.utils import from_networkx
 from transformers import PreTrainedTokenizerFast
 
 from pyg_textgraph.data import NEIGHBOR_LABELS, NODE_CLASS, GraphPrompt, TextAttributedData, linearize, node_order
+from pyg_textgraph.data.linearization import graph_text
 from tests.tiny import tiny_tokenizer
 
 CHAT = (
@@ -169,3 +170,14 @@ def test_a_plain_graph_needs_no_texts() -> None:
     data = Data(edge_index=torch.tensor([[0], [1]]), num_nodes=3)
     prompt = linearize(data, TOKENIZERS["bytes"], NEIGHBOR_LABELS, labels=[None, "red", "blue"])
     assert blocks(prompt)[2] == "Node 2\nLabel: blue\nNeighbors: none"
+
+
+def test_an_order_may_be_a_tensor() -> None:
+    data = TextAttributedData(text=["a", "b"], edge_index=torch.tensor([[0], [1]]))
+    labels = {0: "x", 1: "y"}
+    order = [1, 0]  # the ego, node 0, last
+    listed, blocks = graph_text(data, NODE_CLASS, order=order, labels=labels)
+    text, same = graph_text(data, NODE_CLASS, order=torch.tensor(order), labels=labels)
+    assert text == listed
+    assert torch.equal(same, blocks)
+    assert "y" in listed

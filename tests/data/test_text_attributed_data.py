@@ -5,11 +5,11 @@ import io
 
 import pytest
 import torch
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.loader import DataLoader
 
 from pyg_textgraph.data import TextAttributedData
-from pyg_textgraph.transforms import AddMagneticLaplacian, AddRRWP, AddSPD
+from pyg_textgraph.transforms import AddMagneticLaplacian, AddRRWP, AddSPD, EgoTextSampler
 
 FEATURES = (AddSPD(4), AddRRWP(3), AddMagneticLaplacian(q=0.25))
 
@@ -202,3 +202,37 @@ def test_bad_fields_are_named(change: dict[str, object], message: str) -> None:
     TextAttributedData(**fields).validate()
     with pytest.raises(ValueError, match=message):
         TextAttributedData(**(fields | change)).validate()
+
+
+RING = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])  # as many edges as nodes
+
+
+@pytest.mark.parametrize("key", ["text_edges", "edge_text"])
+def test_lists_of_nodes_and_of_edges_are_told_apart_where_they_are_equally_long(key: str) -> None:
+    data = TextAttributedData(text=list("abcd"), edge_index=RING, title=list("ABCD"), **{key: ["01", "12", "23", "30"]})
+    out = data.subgraph(torch.tensor([1, 2, 0]))
+    assert (out.text, out.title) == (["b", "c", "a"], ["B", "C", "A"])
+    assert out[key] == ["01", "12"]
+    assert data.edge_subgraph(torch.tensor([3]))[key] == ["30"]
+    assert data.edge_subgraph(torch.tensor([3])).title == list("ABCD")
+
+
+@pytest.mark.parametrize("num_nodes", [2, 3])
+def test_what_tells_of_the_graph_is_not_cut(num_nodes: int) -> None:
+    data = TextAttributedData(
+        text=list("abc")[:num_nodes],
+        edge_index=torch.tensor([[0, 1], [1, 0]]),
+        class_names=["x", "y"],
+        graph_id=torch.tensor([7]),
+        target=0,
+    )
+    for out in (data.subgraph(torch.tensor([0])), data.edge_subgraph(torch.tensor([0])), EgoTextSampler(0)(data)):
+        assert out.class_names == ["x", "y"]
+        assert out.graph_id.tolist() == [7]
+
+
+def test_only_one_homogeneous_graph_is_read() -> None:
+    with pytest.raises(TypeError, match="expected a homogeneous 'Data', got 'HeteroData'"):
+        TextAttributedData.from_data(HeteroData())
+    with pytest.raises(TypeError, match="got a batch of graphs"):
+        TextAttributedData.from_data(Batch.from_data_list([graph(2, 1)]))

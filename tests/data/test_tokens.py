@@ -20,7 +20,7 @@ from pyg_textgraph.data import (
     tokenize_texts,
 )
 from pyg_textgraph.data.prompts import drop_answer
-from pyg_textgraph.transforms import TokenizeText
+from pyg_textgraph.transforms import TokenizeQuestion, TokenizeText
 
 TEXTS = ["run: move fast", "rain, snow", "über – ☃ 雪", "a"]
 
@@ -131,7 +131,7 @@ class TestPrompt:
         assert not bool((dropped.labels >= 0).any())
 
     def test_answers_differ(self, tokenizer: PreTrainedTokenizerFast) -> None:
-        with pytest.raises(ValueError, match="'answers' holds 'a' more than once"):
+        with pytest.raises(ValueError, match="'answers' holds 'a' and 'a', whose tokens are the same"):
             TaskPrompt(tokenizer, "Which?", ["a", "b", "a"])
         with pytest.raises(ValueError, match="answer '  ' has no tokens"):
             TaskPrompt(tokenizer, "Which?", ["  "])
@@ -185,3 +185,34 @@ class TestPrompt:
                 add_question_node(Data(**data.to_dict() | {key: value}), "?")
         with pytest.raises(ValueError, match="the graph has 'x', which a question lacks"):
             add_question_node(Data(**data.to_dict() | {"x": torch.ones(3, 2)}), "?")
+
+
+def test_a_question_needs_no_edges(tokenizer: PreTrainedTokenizerFast) -> None:
+    out = add_question_node(TextAttributedData(text=["a", "b"]), "q", [1])
+    assert out.edge_index.tolist() == [[2], [1]]
+    sparse = torch.sparse_coo_tensor([[1], [0]], [1.0], (2, 2)).to_sparse_csr()  # 0 → 1, transposed
+    with pytest.raises(ValueError, match="edges carry"):
+        add_question_node(Data(text=["a", "b"], adj_t=sparse, num_nodes=2), "q")
+
+
+def test_a_question_knows_no_class(tokenizer: PreTrainedTokenizerFast) -> None:
+    data = TextAttributedData(text=["a", "b"], edge_index=torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+    data.train_mask, data.weight, data.kind = torch.ones(2, dtype=torch.bool), torch.ones(2), ["x", "y"]
+    out = add_question_node(data, "q")
+    assert out.y.tolist() == [0, 1, -1]
+    assert out.train_mask.tolist() == [True, True, False]
+    assert out.weight.isnan().tolist() == [False, False, True]
+    assert out.kind == ["x", "y", ""]
+    assert data.y.tolist() == [0, 1]
+
+
+def test_answers_with_equal_tokens(tokenizer: PreTrainedTokenizerFast) -> None:
+    with pytest.raises(ValueError, match="'run' and 'run ', whose tokens are the same"):
+        TaskPrompt(tokenizer, "q", ["run", "run "])
+
+
+def test_a_question_about_an_empty_text(tokenizer: PreTrainedTokenizerFast) -> None:
+    data = add_question_node(TextAttributedData(text=["a", ""]), "q")
+    with pytest.raises(ValueError, match="text 1 has no tokens; pass empty="):
+        TokenizeQuestion(tokenizer)(data)
+    assert TokenizeQuestion(tokenizer, empty="none")(data).num_tokens[1] > 0

@@ -115,3 +115,27 @@ def spouses(data: Data) -> Tensor:
     mask = torch.zeros(len(data.text), dtype=torch.bool)
     mask[[u for u, _, name in edges_of(data) if name == "SPOUSE"]] = True
     return mask
+
+
+def test_edges_come_back_in_an_order_that_the_rule_allows() -> None:
+    def reached(data: Data) -> Tensor:  # from node 0, or from a node that an edge points at
+        n = int(data.num_nodes or 0)
+        begins = torch.zeros(n, dtype=torch.bool)
+        begins[0] = True
+        begins[data.edge_index[1]] = True
+        return begins[:, None].expand(n, n)
+
+    grammar = GraphGrammar(rule=reached, add_nodes=False)
+    path = TextAttributedData(text=list("abc"), edge_index=torch.tensor([[0, 1], [1, 2]]))
+    for seed in range(8):
+        hidden = HideEdges(grammar, num_edges=2, seed=seed)(path)
+        assert len(action_steps(hidden, grammar)) == 3
+        assert [action.source for action in hidden.actions] == [0, 1]
+
+
+def test_mentions_follow_their_nodes() -> None:
+    path = TextAttributedData(text=list("abcd"), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]), mentions=[2, 0])
+    grammar = GraphGrammar()
+    for node, mentions in ((0, [1]), (3, [2, 0]), (1, [1, 0])):
+        only = torch.arange(4) == node
+        assert HideNode(grammar, may_hide=lambda _, only=only: only)(path).mentions == mentions

@@ -5,8 +5,16 @@ import torch_geometric.transforms as T
 from hypothesis import given
 from torch_geometric.data import Batch, Data
 
-from pyg_textgraph.data import TextAttributedData
-from pyg_textgraph.transforms import AddMagneticLaplacian, AddRRWP, AddSPD, IncidenceGraph
+from pyg_textgraph.data import TaskPrompt, TextAttributedData
+from pyg_textgraph.transforms import (
+    AddMagneticLaplacian,
+    AddRRWP,
+    AddSPD,
+    EgoTextSampler,
+    IncidenceGraph,
+    SerializeGraph,
+    TokenizeText,
+)
 from tests.transforms.transform_graphs import graph, graphs, quick
 
 
@@ -131,3 +139,23 @@ def test_edge_texts_need_an_order() -> None:
     data.text_edges = ["r"]
     with pytest.raises(ValueError, match="edge texts need the order of 'edge_index'"):
         IncidenceGraph()(data)
+
+
+def test_edge_nodes_have_no_class(tokenizer) -> None:
+    data = graph(3, [(0, 1), (1, 2)], text=["run", "walk", "go"], y=torch.tensor([0, 1, 1]), target=1)
+    data.edge_text, data.title, data.e_id = ["is", "is"], ["R", "W", "G"], torch.tensor([5, 6])
+    out = IncidenceGraph()(data)
+    assert out.y.tolist() == [0, 1, 1, -1, -1]
+    assert out.title == ["R", "W", "G", "", ""]
+    assert "e_id" not in out
+    tokenize = TokenizeText(tokenizer, TaskPrompt(tokenizer, "Which?", ["a", "b"]))
+    for size in (2, 8):  # the ego of node 1 has three nodes, or all
+        ego = tokenize(EgoTextSampler(size)(out))
+        assert tokenizer.decode(ego.labels[ego.labels >= 0]).startswith(" b")
+    assert tokenizer.decode((whole := tokenize(out)).labels[whole.labels >= 0]).startswith(" b")
+    assert SerializeGraph()(out).y.tolist() == [1]
+
+
+def test_one_class_of_a_graph_stays_one() -> None:
+    assert IncidenceGraph()(graph(1, [], text=["a"], y=torch.tensor([2]))).y.tolist() == [2]
+    assert IncidenceGraph()(graph(3, [(0, 1)], y=torch.tensor([2]))).y.tolist() == [2]

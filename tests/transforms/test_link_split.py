@@ -1,6 +1,7 @@
 import pytest
 import torch
-from torch_geometric.data import Data
+import torch_geometric.transforms as T
+from torch_geometric.data import Data, HeteroData
 
 from pyg_textgraph.data import TextAttributedData
 from pyg_textgraph.transforms import AddSPD, SplitTextLinks
@@ -62,3 +63,31 @@ def test_wrong_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="the graph has 'spd', which tells of held-out links"):
         SplitTextLinks(1, 1)(AddSPD()(graph(6, 12)))
     assert repr(SplitTextLinks(1, 0.5)) == "SplitTextLinks(num_val=1, num_test=0.5, seed=0)"
+
+
+def test_nodes_keep_what_is_theirs_where_there_are_as_many_links() -> None:
+    ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+    data = Data(text=list("abcd"), title=list("ABCD"), edge_index=ring, num_nodes=4, orig_edge_index=ring.clone())
+    for part in SplitTextLinks(1, 1)(data):
+        assert part.text == list("abcd")
+        assert part.title == list("ABCD")
+        assert torch.equal(part.orig_edge_index, part.edge_index)
+
+
+def test_held_out_links_are_in_no_other_form_there() -> None:
+    data = Data(text=list("abcd"), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]), num_nodes=4)
+    data = T.ToSparseTensor(remove_edge_index=False, layout=torch.sparse_csr)(data)
+    parts = SplitTextLinks(1, 1)(data)
+    assert ["adj_t" in part for part in parts] == [False] * 3
+    unsized = Data(text=list("abcd"), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]))
+    assert [part.num_nodes for part in SplitTextLinks(1, 1, seed=1)(unsized)] == [4, 4, 4]
+
+
+def test_two_halves_of_an_odd_number() -> None:
+    data = Data(edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]), num_nodes=4)
+    train, val, test = SplitTextLinks(0.5, 0.5)(data)
+    assert [part.edge_label_index.size(1) for part in (train, val, test)] == [0, 2, 1]
+    with pytest.raises(ValueError, match="2 \\+ 2 links are asked for but the graph has 3"):
+        SplitTextLinks(0.6, 0.6)(data)
+    with pytest.raises(TypeError, match="SplitTextLinks: expected a homogeneous 'Data'"):
+        SplitTextLinks()(HeteroData())

@@ -1,7 +1,7 @@
 import pytest
 import torch
 from torch_geometric.data import Batch, Data
-from torch_geometric.transforms import Compose
+from torch_geometric.transforms import Compose, ToSparseTensor
 
 from pyg_textgraph.data import TaskPrompt, TextAttributedData, add_question_node
 from pyg_textgraph.transforms import EgoTextSampler, IncidenceGraph, SerializeGraph, TokenizeText
@@ -160,5 +160,20 @@ def test_bad_input(tokenizer) -> None:
         SerializeGraph()(Batch.from_data_list([family(target=0)]))
     with pytest.raises(ValueError, match="is a relation"):
         SerializeGraph()(IncidenceGraph()(family(target=0)).update({"target": 3}))
-    with pytest.raises(ValueError, match="'text_edges' holds 2 texts, expected 3"):
+    with pytest.raises(ValueError, match="'text_edges' has 2 entries but the graph has 3 edges"):
         SerializeGraph()(family(target=0).update({"text_edges": ["a", "b"]}))
+
+
+def test_a_sparse_adjacency_is_written_too() -> None:
+    data = TextAttributedData(text=["run", "walk", "go"], edge_index=torch.tensor([[0, 1], [1, 2]]), target=1)
+    sparse = SerializeGraph()(ToSparseTensor(layout=torch.sparse_csr)(data.clone()))
+    assert sparse.text == SerializeGraph()(data).text
+    assert "adj_t" not in sparse
+
+
+def test_both_directions_are_one_line_whatever_became_of_them(tokenizer) -> None:
+    lines = SerializeGraph(merge_reciprocal=True)(family(target=2)).text[0]
+    nodes = IncidenceGraph(merge_reciprocal=False)(family(target=2))
+    assert SerializeGraph(merge_reciprocal=True)(nodes).text[0] == lines
+    tokens = SerializeGraph(tokenizer, merge_reciprocal=True)(TokenizeText(tokenizer)(nodes))
+    assert whole_text(tokens, tokenizer).count("SPOUSE") == lines.count("SPOUSE") == 1

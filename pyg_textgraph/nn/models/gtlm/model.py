@@ -45,7 +45,8 @@ class GTLM(TextGraphLM):
     looks like enters each attention score as a learned bias per pair of nodes, :attr:`graph_bias`. The order of the
     context nodes changes nothing, and a graph of one target node gives the language model's own logits.
 
-    The language model is frozen; **lora** adds trainable adapters.
+    The language model is frozen; **lora** adds trainable adapters. Loading, saving, class scores and generation are
+    those of :class:`TextGraphLM`.
 
     Args:
         base_model: A decoder with its language-model head, or a :class:`~peft.PeftModel` of one. Its attention is

@@ -1,4 +1,4 @@
-"""Edges that are not what they should be, refused by name."""
+"""Graphs and edges that are not what they should be, refused by name."""
 
 from __future__ import annotations
 
@@ -7,6 +7,19 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch_geometric.data import Batch, Data
+
+
+def check_one_graph(data: object, owner: str) -> None:
+    """Refuses what is not one homogeneous graph.
+
+    Raises:
+        TypeError: Naming what it is.
+    """
+    if not isinstance(data, Data):
+        raise TypeError(f"{owner}: expected a homogeneous 'Data', got '{type(data).__name__}'; see 'to_homogeneous()'")
+    if isinstance(data, Batch):
+        raise TypeError(f"{owner}: got a batch of graphs; apply the transform to every graph before batching")
 
 
 def checked_edges(edge_index: Tensor | NDArray[Any], num_nodes: int, owner: str) -> NDArray[Any]:
