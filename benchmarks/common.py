@@ -23,17 +23,24 @@ PACKAGES = ("torch", "torch-geometric", "transformers", "peft", "triton", "numpy
 def finished(file: Path, resume: bool, settings: Mapping[str, Any] | None = None) -> Any:
     """What a finished run has left in its file, None without one; a run from the start removes it.
 
+    Beside it stand the run's **settings** from its beginning, so that an unfinished one is not gone on with by another.
+
     Raises:
-        ValueError: If it is of other **settings**.
+        ValueError: If a run of other **settings** is to be resumed.
     """
+    beside = file.with_name("settings.json")
     if not resume:
         file.unlink(missing_ok=True)
-    if not file.is_file():
-        return None
-    found = json.loads(file.read_text())
-    told = found[0] if isinstance(found, list) else found
-    if settings is not None and (other := told.get("settings", settings)) != settings:
-        raise ValueError(f"{file} is of a run with {other}, expected {settings}; remove its folder")
+        beside.unlink(missing_ok=True)
+    found = json.loads(file.read_text()) if file.is_file() else None
+    if settings is not None:
+        now = json.loads(json.dumps(settings))
+        told = found[0] if isinstance(found, list) else found or {}
+        other = json.loads(beside.read_text()) if beside.is_file() else told.get("settings", now)
+        if other != now:
+            raise ValueError(f"{file.parent} is of a run with {other}, expected {now}; remove it, or do not resume")
+        beside.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(json.dumps(now))
     return found
 
 

@@ -122,9 +122,10 @@ class Job:
             options["channels"] = self.data.x.size(1)
         elif self.method != "gtlm":
             options["biases"] = ()
-        if callable(base):
-            return kind(*base(), **options)
-        return kind.from_pretrained(base, dtype=torch.bfloat16, **options)
+        made = (
+            kind(*base(), **options) if callable(base) else kind.from_pretrained(base, dtype=torch.bfloat16, **options)
+        )
+        return made.to("cuda" if torch.cuda.is_available() else "cpu")
 
     def egos(self, nodes: Tensor) -> EgoTextDataset:
         steps: dict[Method, list[Any]] = {

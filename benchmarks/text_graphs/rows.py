@@ -117,7 +117,8 @@ class Rows:
         """One method's row; a language model that was stopped goes on with **resume**, a finished row is read back."""
         name = f"{self.graph} {method}"
         kept = self.folder / name.replace(" ", "_") / "row.json"
-        found: Row | None = finished(kept, resume)
+        settings = asdict(self.settings) | ({"gnn": asdict(self.models.gnn)} if method in GNNS else {})
+        found: Row | None = finished(kept, resume, settings)
         if found is not None:
             return found
         begin = time.perf_counter()
@@ -125,11 +126,10 @@ class Rows:
         if method in LANGUAGE_MODELS:
             about, answers = self._language_model(name, LANGUAGE_MODELS[method], resume)
         elif method in GNNS:
-            about = {"settings": asdict(self.models.gnn)}
             answers = [self._gnn(GNNS[method], seed) for seed in range(GNN_SEEDS)]
         else:
             answers = [self._simple(method)]
-        row = {"case": method, "metric": "accuracy", **self._measured(answers), **about}
+        row = {"case": method, "metric": "accuracy", **self._measured(answers), "settings": settings, **about}
         row["minutes_of_last_start"] = round((time.perf_counter() - begin) / 60, 1)
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_text(json.dumps(row))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, get_args
 
 import torch
@@ -36,6 +37,11 @@ class TokenLayout:
     is_target: Tensor
     num_nodes: Tensor
     mode: Mode = "prefix"
+
+    @cached_property
+    def most_nodes(self) -> int:
+        """Nodes of the largest graph; read from the device once."""
+        return int(self.num_nodes.max()) if self.num_nodes.numel() else 0
 
     def __post_init__(self) -> None:
         if self.mode not in get_args(Mode):

@@ -132,7 +132,8 @@ class SparseEdges:
 
     def nearest(self, count: int) -> "SparseEdges":
         """The last `count` edges: of a causal window, those to the nearest tokens."""
-        return SparseEdges(self.index[..., -count:, :], self.weight[..., -count:, :])
+        first = max(0, self.num_edges - count)
+        return SparseEdges(self.index[..., first:, :], self.weight[..., first:, :])
 
     def pad(self, s: int) -> "SparseEdges":
         """Appends empty slots up to s pointers per edge.

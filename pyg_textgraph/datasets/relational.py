@@ -34,7 +34,8 @@ def from_tables(
 
     Args:
         tables: Data frames or dicts of columns, by name.
-        keys: What each foreign key names, ``{"visits.patient": "patients.id"}``. A missing key is no edge.
+        keys: What each foreign key names, ``{"visits.patient": "patients.id"}``. A missing key is no edge, and neither
+            is one that **label** or **split** names.
         text: Per table a column, a template such as ``"{name}, born {born}"``, or columns, which become
             ``column: value``; by default all columns that are no key and not **label** or **split**.
         label: The column to be predicted, ``"visits.department"``.
@@ -74,6 +75,8 @@ def from_tables(
         out.text += [f"{name}: {x}".strip() if "\n" not in x else f"{name}:\n{x}" for x in told]
     ends, relation = [], []
     for key, ((table, column), (other, named)) in links.items():
+        if (table, column) in hidden:
+            continue
         number = frames[other].numbers(named)
         values = frames[table].column(column)
         rows = [i for i, x in enumerate(values) if x is not None]

@@ -91,6 +91,8 @@ class GTLMConv(nn.Module):
         **kwargs: Any,
     ) -> None:
         super().__init__()
+        if kwargs.get("bias_groups") is not None:
+            raise ValueError(f"GTLMConv: 'bias_groups' is {kwargs['bias_groups']}, expected none: there is one layer")
         if k_hop is not None and k_hop < 0:
             raise ValueError(f"GTLMConv: 'k_hop' is {k_hop}, expected None or at least 0")
         if not 0 <= dropout < 1:
@@ -225,7 +227,7 @@ class GTLMConv(nn.Module):
         if bias is None and graph.pairs is not None:
             bias = self.lin_query.weight.new_zeros(self.heads, graph.pairs.size(1))
         elif bias is None:
-            nodes = int(graph.layout.num_nodes.max())
+            nodes = graph.layout.most_nodes
             bias = self.lin_query.weight.new_zeros(graph.layout.num_graphs, self.heads, nodes, nodes)
         return bias.masked_fill(torch.rand_like(bias) < self.dropout, -torch.inf)
 

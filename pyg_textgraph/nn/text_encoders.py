@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 
@@ -156,6 +156,8 @@ class ModernBertSteps(EncoderSteps):
 
     def _part(self, layer: int, x: Tensor, rows: slice) -> Tensor:
         own = self.layers[layer]
+        if type(own.attn.Wqkv) is not nn.Linear:  # under adapters there are no rows to choose from
+            return own.attn.Wqkv(own.attn_norm(x))[:, rows]
         weight, bias = own.attn.Wqkv.weight[rows], own.attn.Wqkv.bias
         return F.linear(own.attn_norm(x), weight, None if bias is None else bias[rows])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
@@ -39,11 +39,9 @@ def implementation(
         on_gpu = _first_tensor(args).is_cuda and HAS_TRITON
         kernels = triton() if on_gpu else None
         return portable[default] if kernels is None or kernels.unsupported(*args) else kernels.run
+    check_backend(op, backend, ["auto", "triton", *portable])
     if backend in portable:
         return portable[backend]
-    if backend != "triton":
-        expected = ", ".join(map(repr, sorted(["auto", "triton", *portable])))
-        raise ValueError(f"{op}: 'backend' is {backend!r}, expected one of {expected}")
     if not HAS_TRITON:
         way_out = f"pip install 'pyg-textgraph[triton]', or use {default!r}"
         raise ModuleNotFoundError(f"{op}: backend 'triton' needs the package triton; {way_out}")
@@ -51,6 +49,16 @@ def implementation(
     if reason := kernels.unsupported(*args):
         raise ValueError(f"{op}: backend 'triton' {reason}; use {default!r}")
     return kernels.run
+
+
+def check_backend(op: str, backend: str, known: Collection[str]) -> None:
+    """Refuses a backend that is none.
+
+    Raises:
+        ValueError: Naming those that there are.
+    """
+    if backend not in known:
+        raise ValueError(f"{op}: 'backend' is {backend!r}, expected one of {', '.join(map(repr, sorted(known)))}")
 
 
 def _first_tensor(args: Any) -> Tensor:

@@ -14,10 +14,12 @@ from pyg_textgraph.pretrained import load_tensors
 
 
 def trained_parameters(model: nn.Module) -> dict[str, Tensor]:
-    """Everything that training changes: parameters with gradients, and saved buffers of the modules that own them."""
+    """Everything that training changes: parameters with gradients, and saved buffers of modules that own some or that
+    have no parameters."""
     found = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
     for path, module in model.named_modules():
-        if any(p.requires_grad for p in module.parameters(recurse=False)):
+        own_parameters = list(module.parameters(recurse=False))
+        if not own_parameters or any(p.requires_grad for p in own_parameters):
             own = module.state_dict(prefix=f"{path}." if path else "")
             found |= {name: own[name] for name, _ in module.named_buffers(path, recurse=False) if name in own}
     return found

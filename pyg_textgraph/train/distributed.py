@@ -79,9 +79,11 @@ def restore_state(
     """Puts back what :func:`gather_state` gave; all processes call it with all of it.
 
     Raises:
-        ValueError: If the parameters are not those that the model trains.
+        ValueError: If the parameters and buffers are not those that training changes in the model.
     """
-    own = {name.removeprefix("module.") for name, p in model.named_parameters() if p.requires_grad}
+    changing = {name for name, p in model.named_parameters() if p.requires_grad}
+    changing |= {name for name, _ in model.named_buffers()} & model.state_dict().keys()
+    own = {name.removeprefix("module.") for name in changing}
     if own != parameters.keys():
         wrong = sorted(own ^ parameters.keys())
         raise ValueError(f"restore_state: the state is of another model: {len(wrong)} names differ, first {wrong[0]!r}")

@@ -119,9 +119,13 @@ class GTLMTrainer(Trainer):
     ) -> Any:
         """A part's share of the mean loss over the supervised tokens of its step."""
         out = model(**inputs)
-        loss = out.loss
+        # a part in which nothing is supervised adds nothing to its step
+        loss = out.logits.sum() * 0.0 if out.loss is None else out.loss
+        supervised = 0 if out.loss is None else out.labels.numel()
+        if num_items_in_batch is not None and not int(num_items_in_batch):
+            raise ValueError("GTLMTrainer: in a step nothing is supervised, expected labels in its graphs")
         if num_items_in_batch is not None:
-            loss = loss * (out.labels.numel() / num_items_in_batch)
+            loss = loss * (supervised / num_items_in_batch)
             if self.args.average_tokens_across_devices:  # DDP takes the mean over processes
                 loss = loss * self.accelerator.num_processes
         return (loss, out) if return_outputs else loss

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +92,7 @@ class LinkTrainer(Trainer):
         links: To be predicted.
         optimizer: Over the model's parameters.
         config: ``batch_size`` counts links, over all ranks.
-        folder: Where checkpoints go; every rank but the first has a folder of its own in there.
+        folder: Where checkpoints go, one that all ranks see; the first one writes.
         validate: Gives a score, higher is better; the parameters of the best one are kept.
         masking: Of the first stage; without it there is only the second.
         patience: Validations without improvement that end the first stage.
@@ -117,14 +118,36 @@ class LinkTrainer(Trainer):
         name: str = "training",
     ) -> None:
         self.rank, self.ranks = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-        folder = Path(folder) if self.rank == 0 else Path(folder) / f"rank{self.rank}"
         total = links.size(1)
         if total < self.ranks:
             raise ValueError(f"LinkTrainer: 'links' are {total}, expected at least one for each of {self.ranks} ranks")
         left_out = total % config.batch_size if total % config.batch_size < self.ranks else 0
         super().__init__(objective, _Numbers(total, total - left_out), optimizer, config, folder, validate, name)
+        self.writes = self.rank == 0
         self.sampler, self.links, self.masking = sampler, links, masking
         self.patience, self.longest = patience, longest
+
+    def _begin(self, resume: bool) -> None:
+        if self.writes or resume:
+            super()._begin(resume)
+        if self.ranks > 1:
+            steps: list[int] = [0] * self.ranks
+            dist.all_gather_object(steps, self.step)
+            if len(set(steps)) > 1:
+                raise ValueError(f"LinkTrainer: the ranks go on from steps {steps}; 'folder' must be one that all see")
+
+    def _asked_to_stop(self, stopped: threading.Event) -> bool:
+        """Whether any rank was."""
+        if self.ranks == 1:
+            return stopped.is_set()
+        asked = torch.tensor(int(stopped.is_set()), device=self._device())
+        dist.all_reduce(asked, dist.ReduceOp.MAX)
+        return bool(asked)
+
+    def _save(self) -> None:
+        super()._save()
+        if self.ranks > 1:
+            dist.barrier()  # the others may read it next
 
     @property
     def masked(self) -> bool:
@@ -196,14 +219,14 @@ def link_ranks(
     """
     nodes = torch.cat([links.flatten(), candidates[candidates >= 0]])
     index = model.embed(sampler, nodes, batch_size=batch_size, progress=progress)
-    query, key = index.of(links[0]), index.of(links[1])
-    positive = (query * key).sum(-1)
-    negative = []
     known = torch.where(candidates >= 0, candidates, links[1][:, None])  # whatever stands for none is embedded
-    for some_query, some in zip(query.split(64), known.split(64), strict=True):
-        others = index.of(some.flatten()).unflatten(0, some.shape)  # [64, M, d]
-        negative.append(torch.einsum("qd,qmd->qm", some_query, others))
-    return positive_ranks(positive, torch.where(candidates >= 0, torch.cat(negative), -torch.inf))
+    known = torch.cat([links[1][:, None], known], 1)  # scored by one product: equal embeddings have equal scores
+    scores = []
+    for some_query, some in zip(index.of(links[0]).split(64), known.split(64), strict=True):
+        answers = index.of(some.flatten()).unflatten(0, some.shape)  # [64, 1 + M, d]
+        scores.append(torch.einsum("qd,qmd->qm", some_query, answers))
+    score = torch.cat(scores)
+    return positive_ranks(score[:, 0], torch.where(candidates >= 0, score[:, 1:], -torch.inf))
 
 
 def in_batch_candidates(links: Tensor, known: KnownLinks | None = None) -> Tensor:

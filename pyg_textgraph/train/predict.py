@@ -202,7 +202,7 @@ def _digest(tensors: Iterable[Tensor]) -> str:
     out = hashlib.sha256()
     for x in tensors:
         out.update(f"{x.dtype}{tuple(x.shape)}".encode())
-        out.update(x.detach().cpu().contiguous().view(torch.uint8).numpy().data if x.numel() else b"")
+        out.update(x.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data if x.numel() else b"")
     return out.hexdigest()[:16]
 
 

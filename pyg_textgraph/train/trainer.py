@@ -41,8 +41,8 @@ class Trainer:
 
     The order of the data depends on the seed and the epoch only, and what items draw from torch's random numbers on the
     step, so a resumed run goes on as if nothing had happened (with ``num_workers``, if items are not random). The parts
-    of an accumulated step weigh as much as they have supervised tokens (or graphs, if a part has none), so that a mean
-    over tokens is the same in parts as at once.
+    of an accumulated step weigh as much as they have supervised tokens (or graphs, if a part has none), so that
+    a mean over tokens is the same in parts as at once.
 
     Args:
         model: Called with a batch; returns the loss, or something with ``.loss``.
@@ -72,6 +72,7 @@ class Trainer:
         self.num_steps = config.epochs * self.steps_per_epoch
         if self.num_steps == 0:
             raise ValueError("Trainer: 'dataset' is empty, expected at least one graph")
+        self.writes = True  # of several processes, one does
         self.step = 0
         self.best: float | None = None
         self.history: list[dict[str, float]] = []
@@ -88,17 +89,14 @@ class Trainer:
 
         Raises:
             Interrupted: After Ctrl-C or SIGTERM, once the step is finished and saved.
-            ValueError: If the checkpoint is that of another configuration or other learning rates.
+            ValueError: If the checkpoint is that of another configuration or other learning rates, or in a step
+                nothing is supervised.
         """
         torch.manual_seed(self.config.seed)
-        if not resume and self.step == 0:  # not of its own
-            for name in ("last", "best"):
-                shutil.rmtree(self.folder / name, ignore_errors=True)
-        if resume and has_checkpoint(self.folder / "last"):
-            self._load()
+        self._begin(resume)
         self.model.train()
         bar = tqdm(total=self.num_steps, initial=self.step, desc=self.name, disable=self.name is None)
-        with stop_signals() as stopped, bar, self._tensorboard() as log:
+        with stop_signals() as stopped, bar, self._tensorboard() as log, self._rates_put_back():
             while self.step < self.num_steps:
                 for batches in self._epoch(self.step // self.steps_per_epoch):
                     row = self._update(batches)
@@ -109,13 +107,33 @@ class Trainer:
                     log(row)
                     bar.update()
                     bar.set_postfix(loss=f"{row['loss']:.3f}", best=self.best, refresh=False)
-                    if stopped.is_set() or self.step % self.config.save_every == 0 or self.step == self.num_steps:
+                    stop = self._asked_to_stop(stopped)
+                    if stop or self.step % self.config.save_every == 0 or self.step == self.num_steps:
                         self._save()
-                    if stopped.is_set() and self.step < self.num_steps:
+                    if stop and self.step < self.num_steps:
                         raise Interrupted(f"{self.name} stopped at step {self.step} of {self.num_steps}")
         if self.best is not None:
             load_trained(self.model, load_checkpoint(self.folder / "best")[0])
         return self.history
+
+    def _begin(self, resume: bool) -> None:
+        if not resume and self.step == 0:  # not of its own
+            for name in ("last", "best"):
+                shutil.rmtree(self.folder / name, ignore_errors=True)
+        if resume and has_checkpoint(self.folder / "last"):
+            self._load()
+
+    def _asked_to_stop(self, stopped: threading.Event) -> bool:
+        return stopped.is_set()
+
+    @contextmanager
+    def _rates_put_back(self) -> Iterator[None]:
+        """The optimizer's rates are its own again afterwards, for another run with it."""
+        try:
+            yield
+        finally:
+            for group, full in zip(self.optimizer.param_groups, self.rates, strict=True):
+                group["lr"] = full
 
     def _epoch(self, epoch: int) -> Iterator[list[Any]]:
         """The rest of an epoch: the batches of one optimizer step at a time."""
@@ -143,16 +161,29 @@ class Trainer:
         self.optimizer.zero_grad()
         # dropout depends on the step alone, so that a resumed run draws what an unbroken one would have
         torch.manual_seed(self.config.seed * 1_000_003 + self.step)
-        total = 0.0
+        total, used = 0.0, 0
         sizes = _sizes(batches)
         for batch, size in zip(batches, sizes, strict=True):
             with self._autocast():
                 out = self.model(batch.to(self._device()))
-            loss: Tensor = (out if isinstance(out, Tensor) else out.loss) * (size / sum(sizes))
-            loss.backward()
-            total += float(loss.detach())
+            loss: Tensor | None = out if isinstance(out, Tensor) else out.loss
+            if loss is not None:
+                loss = loss * (size / sum(sizes))
+                loss.backward()
+                total, used = total + float(loss.detach()), used + size
+        if not used:
+            raise ValueError(
+                f"Trainer: in step {self.step + 1} nothing is supervised, expected a label in one of its graphs; leave "
+                "graphs without labels out of 'dataset'"
+            )
+        trained = [p for group in self.optimizer.param_groups for p in group["params"]]
+        if used < sum(sizes):  # a part without a loss weighs nothing
+            total *= sum(sizes) / used
+            for parameter in trained:
+                if parameter.grad is not None:
+                    parameter.grad *= sum(sizes) / used
         if self.config.clip is not None:
-            nn.utils.clip_grad_norm_([p for g in self.optimizer.param_groups for p in g["params"]], self.config.clip)
+            nn.utils.clip_grad_norm_(trained, self.config.clip)
         self.optimizer.step()
         self.step += 1
         return {"step": self.step, "epoch": epoch, "loss": total, "rate": rate}
@@ -166,7 +197,7 @@ class Trainer:
     @contextmanager
     def _tensorboard(self) -> Iterator[Callable[[dict[str, float]], None]]:
         """Gives a function that logs a row; it does nothing unless TensorBoard is asked for."""
-        if not self.config.tensorboard:
+        if not (self.config.tensorboard and self.writes):
             yield lambda row: None
             return
         try:
@@ -196,10 +227,15 @@ class Trainer:
         self.model.train()
         if self.best is None or math.isnan(self.best) or score > self.best:
             self.best = score
-            save_checkpoint(self.folder / "best", trained_parameters(self.model), {"step": self.step, "score": score})
+            if self.writes:
+                save_checkpoint(
+                    self.folder / "best", trained_parameters(self.model), {"step": self.step, "score": score}
+                )
         return score
 
     def _save(self) -> None:
+        if not self.writes:
+            return
         state = {"step": self.step, "best": self.best, "history": self.history, "num_steps": self.num_steps,
                  "about": self._about(), "optimizer": self.optimizer.state_dict()}  # fmt: skip
         save_checkpoint(self.folder / "last", trained_parameters(self.model), state)

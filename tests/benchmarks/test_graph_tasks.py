@@ -36,6 +36,9 @@ def test_a_row_from_beginning_to_end(name: str, tmp_path: Path) -> None:
     assert {"exact match", "teacher-forced match", "most frequent training answer"} <= {row["metric"] for row in rows}
     assert all(0 <= row["value"] <= 1 for row in rows)
     assert rows == run(config, tmp_path, resume=True, smoke=True)
+    (tmp_path / "rows.json").unlink()  # as if it had been stopped before its end
+    with pytest.raises(ValueError, match="is of a run with"):
+        run(replace(config, seed=1), tmp_path, resume=True, smoke=True)
 
 
 def test_exact_match_wants_an_end() -> None:

@@ -103,3 +103,9 @@ def test_from_edge_index_refuses_unknown_nodes() -> None:
         SparseEdges.from_edge_index(torch.tensor([[-1], [1]]), 3, k=1, s=1)
     with pytest.raises(ValueError, match=r"'edge_weight' holds -1\.0, expected finite numbers above 0"):
         SparseEdges.from_edge_index(torch.tensor([[0, 1], [2, 2]]), 3, k=1, s=2, edge_weight=torch.tensor([1.0, -1.0]))
+
+
+def test_the_nearest_edges() -> None:
+    window = SparseEdges.causal_window(3, 4)
+    assert [window.nearest(count).num_edges for count in (0, 1, 4, 9)] == [0, 1, 4, 4]
+    assert torch.equal(window.nearest(2).index, window.index[..., -2:, :])

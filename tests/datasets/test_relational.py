@@ -98,3 +98,13 @@ def test_errors() -> None:
 def test_no_keys_and_empty_tables() -> None:
     data = from_tables({"a": {"x": []}, "b": {"x": [1]}}, {})
     assert (data.num_nodes, data.edge_index.shape, data.text) == (1, torch.Size([2, 0]), ["b: x: 1"])
+
+
+def test_a_label_that_is_a_key_makes_no_edges() -> None:
+    visits = {"id": [0, 1], "note": ["cough", "pain"], "department": [10, 11], "doctor": [10, 10]}
+    departments = {"id": [10, 11], "name": ["lung", "heart"]}
+    keys = {"visits.department": "departments.id", "visits.doctor": "departments.id"}
+    data = from_tables({"visits": visits, "departments": departments}, keys, label="visits.department")
+    assert data.edge_index.tolist() == [[0, 1], [2, 2]]
+    assert data.text_edges == ["doctor", "doctor"]
+    assert data.y.tolist() == [0, 1, -1, -1]

@@ -131,3 +131,13 @@ def test_cases_are_told_apart_in_a_collection() -> None:
     both.update(["no", "no"], ["Yes", "Yes"])  # both are wrong: their states look the same
     both.update(["yes", "yes"], ["Yes", "Yes"])
     assert {name: float(value) for name, value in both.compute().items()} == {"exact": 0.0, "any case": 0.5}
+
+
+def test_other_classes_are_another_metric_in_a_collection() -> None:
+    both = MetricCollection({"z": TextMacroF1(["x", "y", "z"]), "w": TextMacroF1(["x", "y", "w"])})
+    alone = TextMacroF1(["x", "y", "w"])
+    for batch in ((["x", "y"], ["x", "y"]), (["w", "y"], ["x", "y"])):
+        both.update(*batch)
+        alone.update(*batch)
+    assert both.compute()["w"] == alone.compute()
+    assert both.compute()["z"] > both.compute()["w"]

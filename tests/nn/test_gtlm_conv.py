@@ -336,3 +336,16 @@ def test_bad_input() -> None:
             call()
     with pytest.raises(ValueError, match="drop k_hop from"):
         conv_of(k_hop=None)(x, edge_index, features=AddRRWP(4, k_hop=1)(data.clone()))
+
+
+def test_one_layer_has_no_groups() -> None:
+    with pytest.raises(ValueError, match="'bias_groups' is 1, expected none"):
+        GTLMConv(4, 4, biases=("magnetic",), bias_groups=1)
+
+
+def test_magnetic_bias_of_graphs_of_unequal_size() -> None:
+    conv = conv_of(biases=("magnetic",))
+    graphs = [graph_of(3, seed=1), graph_of(30, seed=2), graph_of(1, seed=3), graph_of(4, seed=4)]
+    batch = Batch.from_data_list(graphs)
+    alone = torch.cat([conv(graph.x, graph.edge_index) for graph in graphs])
+    assert_close(conv(batch.x, batch.edge_index, batch.batch), alone)

@@ -4,6 +4,7 @@ from typing import get_args
 import pytest
 import torch
 import torch.nn.functional as F
+from peft import LoraConfig, get_peft_model
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -81,3 +82,20 @@ def test_untrained_it_is_the_text_encoder(pooling: Pooling) -> None:
 def test_unknown_pooling_is_refused() -> None:
     with pytest.raises(ValueError, match="'median'"):
         PooledTextEncoder(tiny_encoder(), pooling="median")
+
+
+@pytest.mark.parametrize(("family", "target"), [("bert", "query"), ("modernbert", "Wqkv"), ("modernbert", "Wo")])
+def test_adapters_are_read_trained_and_saved(tmp_path: Path, family: str, target: str) -> None:
+    torch.manual_seed(0)
+    lora = LoraConfig(r=2, target_modules=[target], init_lora_weights=False)
+    encoder = get_peft_model(tiny_encoder(family), lora)
+    model = PooledTextEncoder(encoder, tiny_text_tokenizer(), pooling="text").eval()
+    sampler = model.sampler(text_graph(), 3)
+    nodes = torch.arange(4)
+    out = model(sampler(nodes))
+    alone = [encoder(sampler.texts(torch.tensor([n])).input_ids[None]).last_hidden_state[0, 0] for n in nodes.tolist()]
+    assert_close(out, torch.stack(alone), atol=1e-4, rtol=1e-4)
+    out.sum().backward()
+    assert all(p.grad is not None for name, p in model.named_parameters() if "lora" in name)
+    model.save_pretrained(tmp_path)
+    assert_close(PooledTextEncoder.from_pretrained(tmp_path)(sampler(nodes)), out, atol=1e-4, rtol=1e-4)

@@ -5,7 +5,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from pyg_textgraph.ops import backend, edge_attention, mix, refer, sparsify
+from pyg_textgraph.ops import (
+    backend,
+    edge_attention,
+    mix,
+    neighborhood_attention,
+    packed_attention,
+    refer,
+    sparsify,
+)
 
 
 class OnGpu(Tensor):
@@ -60,3 +68,33 @@ def test_shapes_are_checked() -> None:
         refer(index, weight, index, tau, 1)
     with pytest.raises(ValueError, match=r"mix: 'temperature' is \(1, 1, 2\), expected \(1, 3\)"):
         mix([(index, weight)], torch.ones(1, 1, 3), 1, weight)
+
+
+def test_attention_of_texts_refuses_unknown_backends() -> None:
+    q = torch.randn(7, 2, 4)
+    with pytest.raises(ValueError, match="packed_attention: 'backend' is 'triton', expected one of 'by_length', 'ref"):
+        packed_attention(q, q, q, ((1, 7),), backend="triton")  # type: ignore[arg-type]
+    p, b = torch.randn(2, 4, 8), torch.zeros(2, 4)
+    with pytest.raises(ValueError, match="neighborhood_attention: 'backend' is 'x'"):
+        neighborhood_attention(
+            torch.randn(1, 3, 8), p, p, p, torch.ones(1, 3).bool(), torch.zeros(3, 2), query_bias=b, value_bias=b,
+            backend="x",  # type: ignore[arg-type]
+        )  # fmt: skip
+
+
+def test_precision_follows_torchs_settings_old_and_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    from pyg_textgraph.ops.graph_attention.triton_launch import precision_of
+
+    matmul = torch.backends.cuda.matmul
+    assert precision_of(torch.bfloat16) == "tf32"
+    assert precision_of(torch.float32) == ("tf32" if torch.get_float32_matmul_precision() != "highest" else "ieee")
+    if not hasattr(matmul, "fp32_precision"):
+        return
+    before = matmul.fp32_precision
+    try:
+        for told in ("tf32", "ieee"):
+            matmul.fp32_precision = told
+            assert precision_of(torch.float32) == told
+    finally:
+        matmul.fp32_precision = before

@@ -97,3 +97,17 @@ def test_groups_must_match() -> None:
     q, k, v, index, weight, node, edge = inputs(3, 3, 4, 2, 4, 2)
     with pytest.raises(ValueError, match="3 heads, 2 key groups and 2 pointer groups"):
         edge_attention(q[:, :3], k, v, index, weight, node[:, :3], edge)
+
+
+def test_second_derivatives_are_refused() -> None:
+    args = [x.requires_grad_() if x.is_floating_point() else x for x in inputs(3, 3, 2, 1, 4, 2)]
+    out = edge_attention(*args, backend="blocked")[0].square().sum()  # type: ignore[arg-type]
+    (first,) = torch.autograd.grad(out, args[1], create_graph=True)
+    with pytest.raises(RuntimeError, match=r"differentiate twice|does not require grad"):
+        (out + first.square().sum()).backward()
+
+
+def test_empty_lists_are_refused() -> None:
+    q, k, v, index, weight, *tau = inputs(3, 3, 2, 1, 4, 2)
+    with pytest.raises(ValueError, match="lists of 0 pointers"):
+        edge_attention(q, k, v, index[..., :0], weight[..., :0], *tau)

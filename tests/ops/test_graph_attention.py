@@ -309,3 +309,22 @@ def test_triton_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     assert graph_attention(q, k, v, layout, bias).shape == q.shape
     with pytest.raises(ModuleNotFoundError, match=r"backend 'triton' needs the package triton; pip install"):
         graph_attention(q, k, v, layout, bias, backend="triton")
+
+
+def test_autocast_leaves_float64_alone() -> None:
+    layout = make_layout([[2, 3], [1]], mode="full")
+    q = torch.randn(layout.num_tokens, 2, 4, dtype=torch.float64)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert graph_attention(q, q, q, layout).dtype == torch.float64
+        assert graph_attention(q.float(), q.float(), q.float(), layout).dtype == torch.bfloat16
+
+
+def test_listed_pairs_are_not_padded_to_the_largest_graph() -> None:
+    layout = make_layout([[1, 1]] * 30 + [[1] * 60], mode="full")
+    node = torch.arange(layout.num_tokens - 1)
+    pairs = torch.stack([node, node + 1])[:, layout.graph[:-1] == layout.graph[1:]]
+    assert isinstance(PLAN.plan_of(layout, pairs, None, None, 2), PLAN.ListedPlan)
+    torch.manual_seed(0)
+    q, bias = torch.randn(layout.num_tokens, 2, 4).double(), torch.randn(2, pairs.size(1)).double()
+    out = [graph_attention(q, q, q, layout, bias, pairs=pairs, backend=b) for b in ("blocked", "reference")]  # type: ignore[arg-type]
+    torch.testing.assert_close(*out)

@@ -121,3 +121,27 @@ def test_one_token_without_a_batch_and_no_token() -> None:
         assert_close([x[None] for x in one], list(batch))
         none = mix([(index[None][:0], weight[None][:0])], logits[None][:0], 2, backend=backend)
         assert [x.shape for x in none] == [(0, 3, 2)] * 2
+
+
+@pytest.mark.parametrize("backend", ["reference", "blocked"])
+def test_a_temperature_of_zero_makes_all_equal(backend: str) -> None:
+    edges = [(torch.tensor([[[0, 0], [1, 2]]]), torch.tensor([[[1.0, 0.0], [0.5, 0.5]]]))]
+    index, weight = mix(edges, torch.zeros(1, 2, 1), 3, torch.zeros(1, 1), backend=backend)
+    assert index.tolist() == [[[0, 1, 2]]]
+    assert_close(weight, torch.full((1, 1, 3), 1 / 3))
+
+
+@pytest.mark.parametrize("gap", [10.0, 50.0, 200.0])
+def test_small_shares_count_where_the_temperature_lifts_them(gap: float) -> None:
+    edges = [(torch.tensor([[[0], [1]]]), torch.ones(1, 2, 1, dtype=torch.float64))]
+    logits, tau = torch.tensor([[[0.0], [-gap]]], dtype=torch.float64), torch.full((1, 1), 0.01, dtype=torch.float64)
+    expected = torch.tensor([0.0, -gap * 0.01], dtype=torch.float64).softmax(0)
+    for backend in ("reference", "blocked"):
+        assert_close(mix(edges, logits, 2, tau, backend=backend)[1][0, 0], expected)
+    assert mix(edges, logits.float(), 2, tau.float(), backend="blocked")[1][0, 0, 1] > 0
+
+
+def test_empty_groups_are_refused() -> None:
+    edges = [(torch.zeros(1, 2, 0, dtype=torch.long), torch.zeros(1, 2, 0))]
+    with pytest.raises(ValueError, match="a group without edges or pointers"):
+        mix(edges, torch.zeros(1, 2, 1), 1)

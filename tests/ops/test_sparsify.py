@@ -135,6 +135,8 @@ def test_errors_name_the_argument() -> None:
         sparsify(torch.zeros(2, dtype=torch.long), torch.zeros(3), 1)
     with pytest.raises(ValueError, match="'s' is 0"):
         sparsify(torch.zeros(2, dtype=torch.long), torch.zeros(2), 0)
+    with pytest.raises(ValueError, match="lists of 0 pointers"):
+        sparsify(torch.zeros(2, 0, dtype=torch.long), torch.zeros(2, 0), 1)
 
 
 def test_second_derivatives_are_refused() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.testing import assert_close
 
 from examples.train_distributed import main
@@ -103,3 +103,17 @@ def test_a_state_with_holes_is_not_saved(tmp_path: Path) -> None:
         model.save_pretrained(tmp_path / "run", state_dict=state)
     assert not (tmp_path / "run").exists()
     model(text_graph(3, 0))
+
+
+def test_buffers_are_put_back_too() -> None:
+    def model() -> nn.Module:
+        return nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Linear(2, 1))
+
+    before, after = model(), model()
+    optimizers = [torch.optim.AdamW(m.parameters()) for m in (before, after)]
+    before(torch.randn(8, 3)).sum().backward()
+    optimizers[0].step()
+    restore_state(after, optimizers[1], *gather_state(before, optimizers[0]))
+    assert all(
+        torch.equal(a, b) for a, b in zip(before.state_dict().values(), after.state_dict().values(), strict=True)
+    )

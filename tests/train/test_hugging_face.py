@@ -341,3 +341,21 @@ class TestGraphMachine:
             curves.append((losses(trainer), len(calls)))
         assert curves[1][0] == pytest.approx(curves[0][0], rel=1e-5)
         assert curves[1][1] == 2 * curves[0][1]  # computed again in backward
+
+
+def test_a_part_without_labels_adds_nothing(base: str, tmp_path: Path) -> None:
+    some = append_to_target(text_graph(4, 0), torch.arange(3, 8), 5)
+    none = append_to_target(text_graph(4, 1), torch.arange(3, 8))
+
+    def loss(size: int, data: list[Data]) -> float:
+        changes = {"per_device_train_batch_size": size, "gradient_accumulation_steps": 2 // size, "max_steps": 1}
+        settings = arguments(tmp_path, save_strategy="no", **changes)
+        trainer = GTLMTrainer(make(base, dropout=0.0), settings, bias_lr=0.1, train_dataset=data)
+        trainer.train()
+        return losses(trainer)[0]
+
+    for graph in (some, none):
+        graph.labels = graph.labels if "labels" in graph else torch.full_like(graph.input_ids, -100)
+    assert loss(1, [some, none]) == pytest.approx(loss(2, [some, none]), rel=1e-4)
+    with pytest.raises(ValueError, match="in a step nothing is supervised"):
+        loss(2, [none, none])

@@ -160,3 +160,13 @@ def test_ranks_of_links() -> None:
         expected = ranks_written_out(model, sampler, links, candidates)
     assert link_ranks(model, sampler, links, candidates).tolist() == expected
     assert len(set(expected)) > 1
+
+
+def test_a_copy_of_the_right_answer_counts_as_a_tie() -> None:
+    data = TextAttributedData(
+        text=[f"text {i % 20}" for i in range(40)], edge_index=torch.empty(2, 0, dtype=torch.long)
+    )
+    model = GraphFormers(tiny_encoder(), tiny_text_tokenizer()).eval()
+    place = torch.arange(20)
+    ranks = link_ranks(model, model.sampler(data, 1), torch.stack([place.roll(1), place]), (place + 20)[:, None])
+    assert ranks.tolist() == [2] * 20

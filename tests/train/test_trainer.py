@@ -372,3 +372,44 @@ class TestCheckpoint:
     def test_nothing_there(self, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError, match="there is no checkpoint"):
             load_checkpoint(tmp_path / "c")
+
+
+def test_the_optimizer_has_its_rates_back(tmp_path: Path) -> None:
+    model = Line()
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.05)
+    first = Trainer(model, Points(), optimizer, CONFIG, tmp_path / "first", name=None)
+    first._update = stopping_after(first, 4)  # type: ignore[method-assign]
+    with pytest.raises(Interrupted):
+        first.run()
+    again = Trainer(model, Points(), optimizer, CONFIG, tmp_path / "first", name=None)
+    assert again.rates == first.rates == [0.05]
+    again.run(resume=True)
+    assert optimizer.param_groups[0]["lr"] == 0.05
+
+
+def test_parts_without_a_loss_weigh_nothing(tmp_path: Path) -> None:
+    some = [append_to_target(text_graph(4, i), torch.arange(3, 8), 5) for i in range(2)]
+    none = append_to_target(text_graph(4, 2), torch.arange(3, 8))
+    found = []
+    for accumulate in (3, 1):
+        model = gtlm(tiny("llama"))
+        optimizer = torch.optim.SGD(model.param_groups(0.0, 0.1))
+        config = TrainConfig(batch_size=3 // accumulate, accumulate=accumulate, clip=None)
+        [row] = Trainer(model, [*some, none], optimizer, config, tmp_path, name=None).run()  # type: ignore[arg-type]
+        found.append([torch.tensor(row["loss"]), *(p.detach() for p in model.graph_bias.parameters())])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="in step 1 nothing is supervised"):
+        Trainer(model, [none], optimizer, config, tmp_path, name=None).run()  # type: ignore[arg-type]
+
+
+def test_statistics_of_layers_without_parameters_are_kept(tmp_path: Path) -> None:
+    def model() -> nn.Module:
+        return nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2, affine=False))
+
+    before = model()
+    before(torch.randn(8, 3))
+    save_checkpoint(tmp_path, trained_parameters(before), {})
+    after = model()
+    load_trained(after, load_checkpoint(tmp_path)[0])
+    assert torch.equal(after[1].running_mean, before[1].running_mean)
+    assert after[1].num_batches_tracked == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.utils import to_dense_batch
 
 from pyg_textgraph.nn.bias.features import MagneticFeatures
 
@@ -130,8 +129,9 @@ class MagneticBias(nn.Module):
             graph, query, key = features.pairs
             (xq, yq), (xk, yk) = ((x[graph, node], y[graph, node]) for node in (query, key))  # [P, M]
             product = torch.cat([xq * xk + yq * yk, yq * xk - xq * yk], -1)
-            product, inside = to_dense_batch(product, graph, batch_size=len(x))  # [B, P of one graph, 2M]
-            hidden = torch.bmm(product, torch.cat([re, im], 1))[inside].T  # [C, P]
+            count = graph.bincount(minlength=len(x)).tolist()  # pairs stand graph after graph
+            weight = torch.cat([re, im], 1)  # [B, 2M, C]
+            hidden = torch.cat([own @ w for own, w in zip(product.split(count), weight, strict=True)]).T  # [C, P]
         else:
             re, im = re.transpose(1, 2)[:, None], im.transpose(1, 2)[:, None]  # [B, 1, C, M]
             x, y = x[:, :, None], y[:, :, None]  # [B, N, 1, M]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -93,7 +94,11 @@ def centered(scores: Tensor, reference: Tensor | None = None) -> Tensor:
 
 
 def named_option(text: str, options: Sequence[str]) -> int | None:
-    """The option that a text names last, the longest one where several end together; None if it names none."""
-    found = [(text.lower().rfind(option.lower()), index) for index, option in enumerate(options)]
-    ends = [(at + len(options[index]), len(options[index]), index) for at, index in found if at >= 0]
+    """The option that a text names last, as words of its own, the longest one where several end together; None if it
+    names none."""
+    ends = [
+        (match.end(), len(option), index)
+        for index, option in enumerate(options)
+        for match in re.finditer(rf"(?<!\w){re.escape(option)}(?!\w)", text, re.IGNORECASE)
+    ]
     return max(ends)[2] if ends else None

@@ -39,14 +39,14 @@ def edge_attention(
         weight: (\*, n, g, s), non-negative.
         node_temperature: (\*, n, h).
         edge_temperature: (\*, n, g).
-        backend: ``"reference"``, ``"blocked"`` (any device), ``"triton"`` (NVIDIA GPUs, needs the package triton) or
-            ``"auto"``: triton where it can do it, else blocked.
+        backend: ``"reference"`` (no batch dimensions), ``"blocked"`` (any device), ``"triton"`` (NVIDIA GPUs, needs the
+            package triton) or ``"auto"``: triton where it can do it, else blocked.
 
     Shapes:
         - **returns** output (\*, n, h, d) and attention (\*, n, h, s), both differentiable
 
     Raises:
-        ValueError: If the heads are not a multiple of the groups, or the shapes do not match.
+        ValueError: If the heads are not a multiple of the groups, the lists are empty, or the shapes do not match.
     """
     if q.size(-2) % k.size(-2) or index.size(-2) != k.size(-2):
         raise ValueError(
@@ -62,6 +62,10 @@ def edge_attention(
     for name, (x, shape) in expected.items():
         if tuple(x.shape) != shape:
             raise ValueError(f"edge_attention: '{name}' is {tuple(x.shape)}, expected {shape}")
+    if s == 0:
+        raise ValueError(
+            "edge_attention: 'index' has lists of 0 pointers, expected at least 1; an empty slot has weight 0"
+        )
     args = (q, k, v, index, drop_lightest(weight), node_temperature, edge_temperature)
     return implementation("edge_attention", backend, _PORTABLE, _kernels, args)(*args)
 

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from pyg_textgraph.ops.blocks import for_each_block
 from pyg_textgraph.ops.refer import flat_rows
@@ -33,6 +34,7 @@ class EdgeAttention(torch.autograd.Function):
         return out, attention
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor, grad_attention: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, row, weight, node_tau, edge_tau, attention = ctx.saved_tensors
         d_q, d_weight, d_node, d_edge = map(torch.empty_like, (q, weight, node_tau, edge_tau))

@@ -63,7 +63,7 @@ def graph_attention(
             cannot do it.
         ModuleNotFoundError: If backend ``"triton"`` is asked for and not installed.
     """
-    if torch.is_autocast_enabled(q.device.type):
+    if torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64:
         q, k, v = (x.to(torch.get_autocast_dtype(q.device.type)) for x in (q, k, v))  # as torch's own attention does
     _check(q, k, v, layout, bias, pairs, visible, window)
     args = (q, k, v, layout, bias)
@@ -95,7 +95,7 @@ def _check(
         fail("v", tuple(v.shape), f"{tuple(k.shape)} as k")
     if pairs is not None and visible is not None:
         raise ValueError("graph_attention: give 'pairs' or 'visible', not both")
-    graphs, nodes = layout.num_graphs, int(layout.num_nodes.max()) if layout.num_graphs else 0
+    graphs, nodes = layout.num_graphs, layout.most_nodes if pairs is None else 0
     if pairs is not None:
         if pairs.dim() != 2 or pairs.size(0) != 2 or pairs.dtype != torch.long:
             fail("pairs", f"{pairs.dtype} of shape {tuple(pairs.shape)}", "int64 (2, P)")

@@ -17,8 +17,11 @@ from pyg_textgraph.ops.graph_attention.reference import place_of
 BLOCK_SCORES, TILE_SCORES = 1 << 22, 1 << 19
 MAX_ROWS = 128
 MAX_PLANS = 8
-# gathering a key costs as much as scoring it for this many queries, which decides between blocks and tiles
+# what decides between blocks and tiles: gathering a key costs as much as scoring it for so many queries, a graph's
+# blocks cost as much as so many scores, and a dense bias may be so many times larger than the listed one
 GATHER = 12
+GRAPH = 1024
+MAX_SPREAD = 4
 
 
 def hidden_by(layout: TokenLayout, window: int | None) -> Hidden:
@@ -50,7 +53,7 @@ def hidden_by(layout: TokenLayout, window: int | None) -> Hidden:
 
 def dense_plan(layout: TokenLayout, place: Tensor | None, listed: bool, window: int | None, heads: int) -> DensePlan:
     """Blocks of consecutive queries, each with the run of keys that its graph and mode leave."""
-    hidden, size = hidden_by(layout, window), most_nodes(layout)
+    hidden, size = hidden_by(layout, window), layout.most_nodes
     node = torch.where(layout.node < 0, size, layout.node)
     pieces: list[Piece] = []
     ptr = layout.graph_ptr.tolist()
@@ -70,11 +73,6 @@ def dense_plan(layout: TokenLayout, place: Tensor | None, listed: bool, window: 
         blind[:, -1] = blind[:, :, -1] = False
         blind.diagonal(dim1=1, dim2=2).zero_()
     return DensePlan(pieces, layout.num_graphs, size, blind, place if listed else None)
-
-
-def most_nodes(layout: TokenLayout) -> int:
-    """Nodes of the largest graph."""
-    return int(layout.num_nodes.max()) if layout.num_graphs else 0
 
 
 def token_pairs(layout: TokenLayout) -> float:
@@ -170,7 +168,7 @@ def listed_plan(
             key_ = _padded(key, key_start[tile], num_keys[tile], keys, num_tokens)
             column_ = _padded(column, key_start[tile], num_keys[tile], keys, num_pairs + 1)
             pieces.append(Tiles(row, key_, column_, bool(masked[tile[0]]), hidden))
-    return ListedPlan(pieces, layout.num_graphs, most_nodes(layout), num_pairs, None if listed else place)
+    return ListedPlan(pieces, layout.num_graphs, layout.most_nodes, num_pairs, None if listed else place)
 
 
 def ragged(count: Tensor) -> tuple[Tensor, Tensor]:
@@ -216,6 +214,8 @@ def _make_plan(
     else:
         return dense_plan(layout, None, listed, window, heads)
     nodes = segments(layout, place)
-    if int(((nodes.count + GATHER) * nodes.num_keys).sum()) <= token_pairs(layout):
+    spread = layout.num_graphs * layout.most_nodes**2 > MAX_SPREAD * max(1, place.size(1))
+    blocks = token_pairs(layout) + GRAPH * layout.num_graphs
+    if (listed and spread) or int(((nodes.count + GATHER) * nodes.num_keys).sum()) <= blocks:
         return listed_plan(layout, nodes, place, listed, window, heads)
     return dense_plan(layout, place, listed, window, heads)

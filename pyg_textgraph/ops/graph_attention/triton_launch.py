@@ -48,7 +48,12 @@ def blocks_of(kernel: str, dtype: torch.dtype, channels: int, options: Options, 
 
 def precision_of(dtype: torch.dtype) -> str:
     """How float32 is multiplied: as torch is told to for float32 inputs; for others it only holds sums of dB."""
-    return "ieee" if dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest" else "tf32"
+    if dtype != torch.float32:
+        return "tf32"
+    told: str = getattr(torch.backends.cuda.matmul, "fp32_precision", "none")  # torch forbids to ask in both ways
+    if told in ("ieee", "tf32"):
+        return told
+    return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
 def splits_query(channels: int) -> bool:

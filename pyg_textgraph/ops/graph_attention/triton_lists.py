@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from pyg_textgraph.data.layout import TokenLayout
-from pyg_textgraph.ops.graph_attention.plan import Segments, most_nodes, ragged, segments, token_pairs
+from pyg_textgraph.ops.graph_attention.plan import MAX_SPREAD, Segments, ragged, segments, token_pairs
 from pyg_textgraph.ops.graph_attention.reference import place_of, spread_pairs
 
 CROWDED = 0.5  # a gathered score costs about as much as two of a tile of consecutive tokens
-MAX_SPREAD = 4  # a dense bias is at most so many times larger: it is padded to the largest graph
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class ListPlan:
         self.place = place_of(pairs, layout.num_nodes)
         self.nodes = segments(layout, self.place)
         self.num_pairs = pairs.size(1)
-        self.size = layout.num_graphs, most_nodes(layout)
+        self.size = layout.num_graphs, layout.most_nodes
         dense = self.size[0] * self.size[1] ** 2 <= MAX_SPREAD * self.num_pairs
         self.crowded = dense and int((self.nodes.count * self.nodes.num_keys).sum()) > CROWDED * token_pairs(layout)
         graph = torch.repeat_interleave(layout.num_nodes)  # the graph of every node, then that of its tokens of no node

@@ -28,13 +28,13 @@ def mix(
 
     A channel takes the softmax of its logits over the input edges, multiplies each share with the edge's weights,
     applies its temperature to these contributions, and only then merges equal indices and keeps the s heaviest. Scales
-    cancel, so no temperature means one. Weights below 1e-20 count as zero.
+    cancel, so no temperature means one. Weights of edges below 1e-20 count as zero.
 
     Args:
         edges: Groups of index and weight (\*, e_i, s_i); groups may differ in their number of pointers.
         logits: (\*, e, c), with e the sum of all e_i.
         s: Pointers per output channel.
-        temperature: (\*, c), positive, or None.
+        temperature: (\*, c), not negative, or None.
         backend: ``"reference"``, ``"blocked"`` (any device), ``"triton"`` (NVIDIA GPUs, needs the package triton; up to
             256 candidates per token) or ``"auto"``: triton where it can do it, else blocked.
 
@@ -54,6 +54,8 @@ def mix(
                 f"mix: a group of 'edges' is {tuple(index.shape)} and {tuple(weight.shape)}, expected two of "
                 f"{(*batch, 'e', 's')}"
             )
+    if any(index.size(-1) == 0 for index, _ in edges) or total == 0:
+        raise ValueError("mix: 'edges' has a group without edges or pointers; leave it out, an empty slot has weight 0")
     if temperature is not None and temperature.shape != (*batch, channels):
         raise ValueError(f"mix: 'temperature' is {tuple(temperature.shape)}, expected {(*batch, channels)}")
     args = ([(index, drop_lightest(weight)) for index, weight in edges], logits, s, temperature)

@@ -82,6 +82,7 @@ class Mix(torch.autograd.Function):
         groups: list[tuple[int, int]],
     ) -> tuple[Tensor, Tensor]:
         (n, m), channels = index.shape, logits.size(-1)
+        temperature = temperature.clamp(min=torch.finfo(temperature.dtype).tiny)  # an empty slot has log weight −∞
         slot = torch.empty(n, m, dtype=torch.int16 if m < 1 << 15 else torch.int32, device=index.device)
         kept = torch.empty(n, s, channels, dtype=slot.dtype, device=index.device)
         out_index, out_weight = index.new_empty(n, s, channels), weight.new_empty(n, s, channels)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pyg_textgraph.ops.sparsify.reference import sparsify_reference, temper
+from pyg_textgraph.ops.sparsify.reference import softmax_of_kept, sparsify_reference
 
 
 def mix_reference(
@@ -23,8 +23,10 @@ def mix_reference(
     edge = torch.cat([x + int(o) for x, o in zip(source, offset, strict=False)])  # [m], the edge of each candidate
     index = torch.cat([i.flatten(-2) for i, _ in edges], -1).unsqueeze(-2)  # [*, 1, m]
     weight = torch.cat([w.flatten(-2) for _, w in edges], -1).unsqueeze(-2)
-    share = logits.softmax(-2).transpose(-1, -2)[..., edge]  # [*, c, m]
-    contribution = share * weight
+    empty = weight <= 0
+    # the logarithm of a contribution: share and weight may be too small to be multiplied
+    log = logits.log_softmax(-2).transpose(-1, -2)[..., edge] + weight.masked_fill(empty, 1).log()  # [*, c, m]
     if temperature is None:
         temperature = torch.ones_like(logits[..., 0, :])
-    return sparsify_reference(index.expand(contribution.shape), temper(contribution, temperature), s)
+    contribution = softmax_of_kept(log * temperature.unsqueeze(-1), empty.expand(log.shape))
+    return sparsify_reference(index.expand(log.shape), contribution, s)

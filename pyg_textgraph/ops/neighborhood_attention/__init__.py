@@ -6,6 +6,7 @@ from typing import Literal
 
 from torch import Tensor
 
+from pyg_textgraph.ops.backend import check_backend
 from pyg_textgraph.ops.neighborhood_attention.absorbed import neighborhood_attention_absorbed
 from pyg_textgraph.ops.neighborhood_attention.reference import neighborhood_attention_reference
 
@@ -51,6 +52,7 @@ def neighborhood_attention(
         - **valid** (C, M) bool; **bias** (3, H)
         - **returns** (C, num_queries, H · D)
     """
+    check_backend("neighborhood_attention", backend, _BACKENDS)
     return _BACKENDS[backend](
         x, query, key, value, valid, bias, query_bias=query_bias, value_bias=value_bias, num_queries=num_queries
     )

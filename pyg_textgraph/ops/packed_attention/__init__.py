@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from torch import Tensor
 
+from pyg_textgraph.ops.backend import check_backend
 from pyg_textgraph.ops.packed_attention.by_length import packed_attention_by_length, row_attention
 from pyg_textgraph.ops.packed_attention.reference import Runs, packed_attention_reference
 
@@ -56,6 +57,7 @@ def packed_attention(
     Raises:
         ValueError: If shapes do not fit, or a run holds texts with and without a slot.
     """
+    check_backend("packed_attention", backend, get_args(Backend))
     total = sum(count * length for count, length in runs)
     if q.dim() != 3 or q.size(0) != total:
         raise ValueError(f"packed_attention: 'q' is {tuple(q.shape)}, expected (T, H, D) with T = {total} as in 'runs'")

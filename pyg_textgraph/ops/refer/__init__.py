@@ -31,8 +31,8 @@ def refer(
         next_index: (\*, N, k, s3), the second step.
         next_weight: (\*, N, k, s3).
         s: Pointers to keep per channel.
-        backend: ``"reference"`` (dense), ``"gathered"`` (any device), ``"triton"`` (NVIDIA GPUs, needs the package
-            triton; s2·s3 of up to 64) or ``"auto"``: triton where it can do it, else gathered.
+        backend: ``"reference"`` (dense, no batch dimensions), ``"gathered"`` (any device), ``"triton"`` (NVIDIA GPUs,
+            needs the package triton; s2·s3 of up to 64) or ``"auto"``: triton where it can do it, else gathered.
 
     Shapes:
         - **returns** index and weight (\*, n, k, s), heaviest first

@@ -33,10 +33,12 @@ def sparsify(
           an empty slot is index 0, weight 0
 
     Raises:
-        ValueError: If the shapes differ or s is not positive.
+        ValueError: If the shapes differ, the lists are empty or s is not positive.
     """
     if index.shape != weight.shape:
         raise ValueError(f"sparsify: 'index' is {tuple(index.shape)} but 'weight' is {tuple(weight.shape)}")
+    if index.size(-1) == 0:
+        raise ValueError("sparsify: 'index' has lists of 0 pointers, expected at least 1; an empty slot has weight 0")
     if s < 1:
         raise ValueError(f"sparsify: 's' is {s}, but at least one pointer must be kept")
     args = (index, weight, s)

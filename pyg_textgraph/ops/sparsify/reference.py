@@ -43,7 +43,11 @@ def temper(weight: Tensor, temperature: Tensor) -> Tensor:
         - **returns** (\\*, m), which sums to one unless all weights are zero
     """
     empty = drop_lightest(weight) == 0
-    log = weight.masked_fill(empty, 1).log() * temperature.unsqueeze(-1)
+    return softmax_of_kept(weight.masked_fill(empty, 1).log() * temperature.unsqueeze(-1), empty)
+
+
+def softmax_of_kept(log: Tensor, empty: Tensor) -> Tensor:
+    """The softmax over all but the empty places, which get zero; a row without others is zero."""
     largest = log.detach().masked_fill(empty, torch.finfo(log.dtype).min).amax(-1, keepdim=True)
     power = (log - largest).masked_fill(empty, -torch.inf).exp()
     return power / power.sum(-1, keepdim=True).clamp(min=1)  # the largest power is 1, so only empty rows are clamped

@@ -51,3 +51,5 @@ def test_the_option_named_last_counts() -> None:
     assert named_option("not theory but rule learning.", options) == 1
     assert named_option("Rule Learning? No: Theory", options) == 2
     assert named_option("none", options) is None
+    assert named_option("Yes, as far as I know", ["yes", "no"]) == 0
+    assert named_option("C++, not C", ["c", "c++"]) == 0

@@ -237,6 +237,19 @@ def test_edges_are_returned_on_request() -> None:
         state.validate()
         assert (state.index <= torch.arange(18).view(18, 1, 1)).all()
     assert machine.model(ids).edges is None
+    of_lm = machine(ids, output_edges=True).edges
+    assert all(torch.equal(a.index, b.index) for a, b in zip(of_lm, edges, strict=True))
+
+
+def test_outputs_as_transformers_asks_for_them() -> None:
+    machine, ids = model(), text()
+    out = machine(ids, labels=ids)
+    loss, logits, *_ = machine(ids, labels=ids, return_dict=False)
+    assert torch.equal(loss, out.loss)
+    assert torch.equal(logits, out.logits)
+    for asked in ("output_hidden_states", "output_attentions"):
+        with pytest.raises(ValueError, match=f"'{asked}' is True, expected False"):
+            machine(ids, **{asked: True})
 
 
 @pytest.mark.parametrize("block", [1, 10_000])

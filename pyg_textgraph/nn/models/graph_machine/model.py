@@ -29,6 +29,13 @@ class GraphMachineOutput:
     cache: Cache | None
 
 
+@dataclass
+class GraphMachineLMOutput(CausalLMOutputWithPast):
+    """What a causal language model of transformers returns, and the edges after every sparse layer if asked for."""
+
+    edges: tuple[SparseEdges, ...] | None = None
+
+
 class GraphMachinePreTrainedModel(PreTrainedModel):
     config_class = GraphMachineConfig
     base_model_prefix = "model"
@@ -172,14 +179,27 @@ class GraphMachineLM(GraphMachinePreTrainedModel, GenerationMixin):
         logits_to_keep: int | Tensor = 0,
         cache: Cache | None = None,
         past_key_values: Cache | None = None,
+        output_edges: bool = False,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        return_dict: bool | None = None,
         **kwargs: Any,
-    ) -> CausalLMOutputWithPast:
+    ) -> GraphMachineLMOutput | tuple[Any, ...]:
         """As every causal language model of transformers; the cache is taken by its old and its new name.
+
+        ``output_edges`` returns the edges after every sparse layer, which is where the model looks; other keyword
+        arguments are the loss's.
 
         Shapes:
             - **input_ids**, **labels** (B, n), labels −100 where nothing is to be predicted
             - **returns** an output with loss and logits (B, n, vocabulary)
+
+        Raises:
+            ValueError: If hidden states or attentions are asked for.
         """
+        for name, asked in (("output_hidden_states", output_hidden_states), ("output_attentions", output_attentions)):
+            if asked:
+                raise ValueError(f"GraphMachineLM: '{name}' is True, expected False; see 'output_edges'")
         if use_cache is None:
             use_cache = self.config.use_cache and not self.training and labels is None
         out = self.model(
@@ -189,13 +209,16 @@ class GraphMachineLM(GraphMachinePreTrainedModel, GenerationMixin):
             inputs_embeds,
             use_cache,
             past_key_values if cache is None else cache,
+            output_edges,
         )
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = self.lm_head(out.last_hidden_state[:, kept])
         loss = None
         if labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
-        return CausalLMOutputWithPast(loss=loss, logits=logits, **{CACHE_NAME: out.cache if use_cache else None})
+        kept_cache = {CACHE_NAME: out.cache if use_cache else None}
+        found = GraphMachineLMOutput(loss=loss, logits=logits, edges=out.edges, **kept_cache)
+        return found.to_tuple() if return_dict is False else found
 
 
 def _first_tokens(attention_mask: Tensor | None) -> Tensor | None:

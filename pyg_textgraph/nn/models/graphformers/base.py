@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Self
 
 import torch
+from peft import PeftModel
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch_geometric.data import Data
@@ -212,10 +214,14 @@ class TextGraphEncoder(nn.Module):
         raise NotImplementedError
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Writes the encoder, the tokenizer, the graph part, and settings: all of them or, if killed, none."""
+        """Writes the encoder, adapters merged into it, the tokenizer, the graph part, and settings: all of them or, if
+        killed, none."""
         told = {"model": type(self).__name__, "settings": self.settings(), "tokenizer": self.tokenizer is not None}
         with saving_folder(folder) as new:
-            self.encoder.save_pretrained(str(new / _ENCODER))
+            encoder: Any = self.encoder
+            if isinstance(encoder, PeftModel):
+                encoder = copy.deepcopy(encoder).merge_and_unload()
+            encoder.save_pretrained(str(new / _ENCODER))
             if self.tokenizer is not None:
                 self.tokenizer.save_pretrained(str(new / _ENCODER))
             save_file({name: p.detach().contiguous() for name, p in self.graph_parameters().items()}, new / _WEIGHTS)

@@ -35,6 +35,6 @@ class NodeAttentionContext:
         if hops is not None:
             sees = sees & (own | hops.gather(1, node.expand(len(last), -1)))
         weight = score.masked_fill(~sees[:, None], -torch.inf).softmax(-1)
-        out = weight.new_zeros(*weight.shape[:2], int(layout.num_nodes.max()))
+        out = weight.new_zeros(*weight.shape[:2], layout.most_nodes)
         self.kept[layer] = out.scatter_add_(2, node.expand_as(weight), weight)
         return self.packed.attend(layer, q, k, v, scoring)

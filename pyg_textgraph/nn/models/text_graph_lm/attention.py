@@ -100,7 +100,7 @@ class PackedContext:
         if bias is None or self.pairs is None:
             return None if bias is None else bias[graph, :, nodes]
         listed, of, key = self._listed(nodes)
-        rows = bias.new_zeros(nodes.numel(), int(self.layout.num_nodes.max()), bias.size(0))
+        rows = bias.new_zeros(nodes.numel(), self.layout.most_nodes, bias.size(0))
         return rows.index_put((of, key), bias[:, listed].T).transpose(1, 2)
 
     def seen_by(self, nodes: Tensor) -> Tensor | None:
@@ -108,7 +108,7 @@ class PackedContext:
         if self.pairs is None:
             return None
         _, of, key = self._listed(nodes)
-        seen = torch.zeros(nodes.numel(), int(self.layout.num_nodes.max()), dtype=torch.bool, device=nodes.device)
+        seen = torch.zeros(nodes.numel(), self.layout.most_nodes, dtype=torch.bool, device=nodes.device)
         seen[of, key] = True
         return seen
 
