@@ -4,12 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from transformers import ByT5Tokenizer
 
 from benchmarks.graph_tasks.config import Config, names
 from benchmarks.graph_tasks.evaluate import most_frequent
+from benchmarks.graph_tasks.figures import asked_nodes, by_layer, looks
 from benchmarks.graph_tasks.run import run
-from benchmarks.graph_tasks.task import make_data, passes
+from benchmarks.graph_tasks.task import make_data, make_model, passes
 from pyg_textgraph import datasets
 from pyg_textgraph.datasets import KGQA, GraphQA
 from pyg_textgraph.datasets.graph_qa import TASKS
@@ -69,3 +71,23 @@ def test_passes_are_whole() -> None:
     chosen = passes(GraphQA("node_count", sizes=(5, 0, 0)), 12, seed=0).indices
     assert sorted(chosen[:5]) == sorted(chosen[5:10]) == list(range(5))
     assert len(chosen) == 12
+
+
+def test_attention_by_layer() -> None:
+    config = replace(Config.load("connectivity"), rank=0)
+    model, _ = make_model(config, smoke=True)
+    graphs = list(make_data(config, "test", model.tokenizer, (2, 2, 4)))
+    for graph in graphs:
+        assert {graph.text[node] for node in asked_nodes(graph).tolist()} == set(
+            graph.question[3:-1].split(" connected to ")
+        )
+    with torch.no_grad():
+        for parameter in model.graph_bias.parameters():
+            parameter.normal_()
+    before = looks(model, graphs)
+    figure, layer = by_layer(model, graphs)
+    assert 0 <= layer < before.size(1)
+    assert torch.equal(looks(model, graphs), before)  # the biases are back
+    trained, untrained = (torch.as_tensor(line.get_ydata()) for line in figure.axes[0].lines[:2])
+    assert torch.allclose(trained, before.mean(0))
+    assert not torch.allclose(untrained, trained)
