@@ -20,6 +20,11 @@ Run = Callable[[], object]  # what is timed
 PACKAGES = ("torch", "torch-geometric", "transformers", "peft", "triton", "numpy", "scipy", "networkx")
 
 
+def device() -> str:
+    """Where models go."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def finished(file: Path, resume: bool, settings: Mapping[str, Any] | None = None) -> Any:
     """What a finished run has left in its file, None without one; a run from the start removes it.
 

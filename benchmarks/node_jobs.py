@@ -16,7 +16,7 @@ from peft import LoraConfig
 from torch import Tensor
 from transformers import ByT5Tokenizer, LlamaConfig, LlamaForCausalLM
 
-from benchmarks.common import finished
+from benchmarks.common import device, finished
 from pyg_textgraph.data import TextAttributedData, TokenStore
 from pyg_textgraph.nn import GTLM, GraphTokenLM, TextGraphLM
 from pyg_textgraph.sampling import EgoTextDataset
@@ -125,7 +125,7 @@ class Job:
         made = (
             kind(*base(), **options) if callable(base) else kind.from_pretrained(base, dtype=torch.bfloat16, **options)
         )
-        return made.to("cuda" if torch.cuda.is_available() else "cpu")
+        return made.to(device())
 
     def egos(self, nodes: Tensor) -> EgoTextDataset:
         steps: dict[Method, list[Any]] = {

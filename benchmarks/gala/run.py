@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from benchmarks.common import Row, write_results
+from benchmarks.common import Row, device, write_results
 from benchmarks.gala.graphs import load
 from benchmarks.gala.methods import Methods, Outcome, correct
 from benchmarks.gala.overhead import overhead
@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("question", choices=["accuracy", "ranks", "gaps", "overhead", "retention", "collect"])
     parser.add_argument("--model", default=SMOLLM2, help=f"a folder, or a name: {', '.join(WHEELS)}, or of the Hub")
     parser.add_argument("--dtype", type=lambda name: getattr(torch, name), default=torch.bfloat16)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", default=device())
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--task", choices=["semi-synthetic", "real text"], default="semi-synthetic")
     parser.add_argument("--graph", default="cora", help="cora, citeseer, wordnet, or any name with --folder")

@@ -10,6 +10,7 @@ import torch_geometric.transforms as T
 from peft import LoraConfig
 from torch.utils.data import Dataset, Subset
 
+from benchmarks.common import device
 from benchmarks.graph_tasks.config import Config
 from benchmarks.node_jobs import tiny_language_model
 from pyg_textgraph import datasets
@@ -32,12 +33,11 @@ def make_model(config: Config, smoke: bool = False) -> tuple[GTLM, str]:
     if config.method == "zero-shot":
         lora = None
     torch.manual_seed(config.seed)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     if smoke:
-        return GTLM(*tiny_language_model(), lora, biases=biases).to(device), "random"
+        return GTLM(*tiny_language_model(), lora, biases=biases).to(device()), "random"
     name, source = fetch(SMOLLM2) if config.base == "smollm2" else (config.base, config.base)
     dtype = getattr(torch, config.dtype)
-    return GTLM.from_pretrained(name, lora=lora, dtype=dtype, biases=biases).to(device), source
+    return GTLM.from_pretrained(name, lora=lora, dtype=dtype, biases=biases).to(device()), source
 
 
 def make_data(config: Config, split: str, tokenizer: Any, sizes: tuple[int, int, int] | None = None) -> QuestionGraphs:

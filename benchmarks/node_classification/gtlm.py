@@ -13,6 +13,7 @@ from peft import LoraConfig
 from torch import Tensor
 from torch_geometric import seed_everything
 
+from benchmarks.common import device
 from benchmarks.node_classification.models import Nodes, Outcome, Score
 from pyg_textgraph.data import TextAttributedData
 from pyg_textgraph.nn import GTLM
@@ -52,7 +53,7 @@ def load(config: GTLMConfig) -> GTLM:
     model = GTLM.from_pretrained(base, lora=lora, dtype=getattr(torch, config.dtype), **own)
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable()
-    return model.to("cuda" if torch.cuda.is_available() else "cpu")
+    return model.to(device())
 
 
 def train_gtlm(

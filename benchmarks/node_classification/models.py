@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from benchmarks.common import device
 from pyg_textgraph.train import GNNConfig, build_gnn, train_gnn
 from pyg_textgraph.train.gnn import GNNName
 
@@ -37,7 +38,7 @@ class GNNRow(GNNConfig):
 
 def score_gnn(config: GNNRow, data: Data, nodes: Nodes, classes: int, seed: int, score: Score) -> Outcome:
     """Trains on all of ``nodes["train"]`` at once; test nodes are looked at once, after all was chosen."""
-    data = data.clone().to("cuda" if torch.cuda.is_available() else "cpu")
+    data = data.clone().to(device())
     start = time.perf_counter()
     answers = train_gnn(
         config.model,

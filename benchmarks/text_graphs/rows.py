@@ -164,6 +164,6 @@ class Rows:
         if method == "graph tokens":
             data.x = self.x
         told = Job(name, method, data, self.settings, self.folder, self.models.base).run(resume)
-        about: Row = {"trained": told["trained"], "settings": asdict(self.settings)}
+        about: Row = {"trained": told["trained"]}
         about |= {key: round(told[key], 4) for key in ("raw_accuracy", "validation") if key in told}
         return about, [torch.tensor(told["predicted"])]

@@ -166,7 +166,7 @@ def add_question_node(data: Data, question: str, mentions: Sequence[int] | Tenso
         raise ValueError(
             f"add_question_node: the graph has '{early}', which a question lacks; add it after the question"
         )
-    out.update(rows_for_more_nodes(data, 1))
+    out.update(rows_for_more_nodes(out, 1))
     out.text = [*node_texts(data), question]
     out.edge_index = torch.cat([out.edge_index, torch.stack([torch.full_like(to, n), to])], dim=1)
     out.num_nodes = n + 1

@@ -286,12 +286,11 @@ def take_rows(value: Any, index: Tensor, dim: int) -> Any:
     return [value[i] for i in index.tolist()] if isinstance(value, (list, tuple)) else select(value, index, dim)
 
 
-def rows_for_more_nodes(data: Data, extra: int) -> dict[str, Any]:
+def rows_for_more_nodes(graph: TextAttributedData, extra: int) -> dict[str, Any]:
     """What has one row per node, with rows for new nodes that tell nothing: −1, NaN, False, or an empty text.
 
     Texts and tokens are left out, and so is a single number, which may be the graph's.
     """
-    graph = TextAttributedData.from_data(data)
     out: dict[str, Any] = {}
     for key, value in graph:
         single = isinstance(value, Tensor) and value.numel() == 1 and not key.endswith("mask")

@@ -6,6 +6,7 @@ order, token by token, and whoever calls decides what attends to what.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 
-class EncoderSteps:
+class EncoderSteps(ABC):
     """What a family of encoders does apart from attention itself.
 
     Shapes: **x** (n, d) are states of any n tokens; queries, keys and values (n, H, D).
@@ -32,29 +33,29 @@ class EncoderSteps:
         """The encoder's layers."""
         return self.encoder.encoder.layer
 
+    @abstractmethod
     def embed(self, input_ids: Tensor, position: Tensor) -> Tensor:
         """The states before the first layer; **position** counts from 0 in every text. Shapes: (T,), (T,) -> (T, d)."""
-        raise NotImplementedError
 
     def project(self, layer: int, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of a layer, without positions."""
         return self.queries(layer, x), *self.keys_values(layer, x)
 
+    @abstractmethod
     def queries(self, layer: int, x: Tensor) -> Tensor:
         """Queries alone."""
-        raise NotImplementedError
 
+    @abstractmethod
     def keys_values(self, layer: int, x: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values alone."""
-        raise NotImplementedError
 
+    @abstractmethod
     def finish(self, layer: int, attended: Tensor, x: Tensor) -> Tensor:
         """From attention's result (n, H, D) and the layer's input to the layer's output."""
-        raise NotImplementedError
 
+    @abstractmethod
     def attention_dropout(self, layer: int) -> float:
         """The share of attention weights that is dropped now."""
-        raise NotImplementedError
 
     def rotate(self, layer: int, q: Tensor, k: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
         """Queries and keys with rotary positions, where the family has them."""

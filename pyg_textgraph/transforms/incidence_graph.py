@@ -78,7 +78,7 @@ class IncidenceGraph(BaseTransform):
         known = TextAttributedData.from_data(data)
         for key in [key for key, _ in data if key in DROPPED or known.is_edge_attr(key)]:
             del data[key]
-        data.update(rows_for_more_nodes(data, len(first)))
+        data.update({key: rows for key, rows in rows_for_more_nodes(known, len(first)).items() if key in data})
         data.edge_index = torch.from_numpy(edge_index).to(edges.device)
         data.num_nodes = edges.num_nodes + len(first)
         data.relation_mask = torch.arange(data.num_nodes, device=edges.device) >= edges.num_nodes

@@ -16,7 +16,7 @@ from torch_geometric.data import Batch, Data
 
 from pyg_textgraph.data import append_to_target
 from pyg_textgraph.train import Interrupted, TrainConfig, Trainer
-from pyg_textgraph.train.checkpoint import load_checkpoint, load_trained, save_checkpoint, trained_parameters
+from pyg_textgraph.train.checkpoint import load_checkpoint
 from tests.nn.families import tiny
 from tests.nn.gtlm_graphs import gtlm, text_graph
 
@@ -315,65 +315,6 @@ def test_another_seed_is_another_run(tmp_path: Path) -> None:
     assert curve(trainer(tmp_path / "c", config=replace(CONFIG, seed=4)).run()) != first
 
 
-class TestCheckpoint:
-    def test_only_what_trains_is_kept(self, tmp_path: Path) -> None:
-        model = Line()
-        save_checkpoint(tmp_path / "c", trained_parameters(model), {"step": 1})
-        parameters, state = load_checkpoint(tmp_path / "c")
-        assert "frozen" not in parameters
-        assert state == {"step": 1}
-        other = Line()
-        nn.init.zeros_(other.lin[0].weight)
-        load_trained(other, parameters)
-        assert torch.equal(other.lin[0].weight, model.lin[0].weight)
-
-    def test_statistics_of_trained_modules_are_kept(self) -> None:
-        model, frozen = nn.BatchNorm1d(2), nn.BatchNorm1d(2).requires_grad_(False)
-        both = nn.Sequential(model, frozen)
-        both(torch.randn(8, 2))
-        values = {name: value.clone() for name, value in trained_parameters(both).items()}
-        assert {name.split(".")[1] for name in values} == {
-            "weight", "bias", "running_mean", "running_var", "num_batches_tracked",
-        }  # fmt: skip
-        assert all(name.startswith("0.") for name in values)
-        both(torch.randn(8, 2))
-        with torch.no_grad():
-            load_trained(both, values)
-        assert torch.equal(model.running_mean, values["0.running_mean"])
-
-    def test_is_read_where_there_is_no_gpu(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("torch.serialization.location_tag", lambda storage: "cuda:0")
-        save_checkpoint(tmp_path / "c", {"w": torch.ones(1)}, {"moment": torch.ones(2)})
-        assert load_checkpoint(tmp_path / "c")[1]["moment"].device == torch.device("cpu")
-
-    def test_a_crash_while_saving_leaves_the_old_one(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        save_checkpoint(tmp_path / "c", {"w": torch.zeros(1)}, {"step": 1})
-
-        def die(*args: object) -> None:
-            raise KeyboardInterrupt
-
-        for moment in ("save_file", "torch.save"):
-            with monkeypatch.context() as patch:
-                patch.setattr(f"pyg_textgraph.train.checkpoint.{moment}", die)
-                with pytest.raises(KeyboardInterrupt):
-                    save_checkpoint(tmp_path / "c", {"w": torch.ones(1)}, {"step": 2})
-            assert load_checkpoint(tmp_path / "c")[1] == {"step": 1}
-        save_checkpoint(tmp_path / "c", {"w": torch.ones(1)}, {"step": 2})
-        assert load_checkpoint(tmp_path / "c")[1] == {"step": 2}
-
-    def test_another_models_checkpoint_is_refused(self) -> None:
-        values = dict(trained_parameters(Line()))
-        with pytest.raises(ValueError, match=r"'lin.0.weight' is of shape \(2, 2\), expected \(8, 3\)"):
-            load_trained(Line(), values | {"lin.0.weight": torch.zeros(2, 2)})
-        values.pop("lin.0.weight")
-        with pytest.raises(ValueError, match=r"1 names differ, first 'lin.0.weight'"):
-            load_trained(Line(), values)
-
-    def test_nothing_there(self, tmp_path: Path) -> None:
-        with pytest.raises(FileNotFoundError, match="there is no checkpoint"):
-            load_checkpoint(tmp_path / "c")
-
-
 def test_the_optimizer_has_its_rates_back(tmp_path: Path) -> None:
     model = Line()
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.05)
@@ -400,16 +341,3 @@ def test_parts_without_a_loss_weigh_nothing(tmp_path: Path) -> None:
     torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
     with pytest.raises(ValueError, match="in step 1 nothing is supervised"):
         Trainer(model, [none], optimizer, config, tmp_path, name=None).run()  # type: ignore[arg-type]
-
-
-def test_statistics_of_layers_without_parameters_are_kept(tmp_path: Path) -> None:
-    def model() -> nn.Module:
-        return nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2, affine=False))
-
-    before = model()
-    before(torch.randn(8, 3))
-    save_checkpoint(tmp_path, trained_parameters(before), {})
-    after = model()
-    load_trained(after, load_checkpoint(tmp_path)[0])
-    assert torch.equal(after[1].running_mean, before[1].running_mean)
-    assert after[1].num_batches_tracked == 1

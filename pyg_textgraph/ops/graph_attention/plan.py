@@ -75,6 +75,11 @@ def dense_plan(layout: TokenLayout, place: Tensor | None, listed: bool, window: 
     return DensePlan(pieces, layout.num_graphs, size, blind, place if listed else None)
 
 
+def fits_dense(layout: TokenLayout, num_pairs: int) -> bool:
+    """Whether the bias of listed pairs may become dense, which is padded to the largest graph."""
+    return layout.num_graphs * layout.most_nodes**2 <= MAX_SPREAD * num_pairs
+
+
 def token_pairs(layout: TokenLayout) -> float:
     """How many pairs of tokens meet where all nodes of a graph see each other, about."""
     return int(layout.graph_ptr.diff().square().sum()) / (2 if layout.mode == "causal" else 1)
@@ -214,8 +219,8 @@ def _make_plan(
     else:
         return dense_plan(layout, None, listed, window, heads)
     nodes = segments(layout, place)
-    spread = layout.num_graphs * layout.most_nodes**2 > MAX_SPREAD * max(1, place.size(1))
     blocks = token_pairs(layout) + GRAPH * layout.num_graphs
-    if (listed and spread) or int(((nodes.count + GATHER) * nodes.num_keys).sum()) <= blocks:
+    padded = listed and not fits_dense(layout, place.size(1))
+    if padded or int(((nodes.count + GATHER) * nodes.num_keys).sum()) <= blocks:
         return listed_plan(layout, nodes, place, listed, window, heads)
     return dense_plan(layout, place, listed, window, heads)

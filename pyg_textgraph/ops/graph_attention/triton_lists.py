@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pyg_textgraph.data.layout import TokenLayout
-from pyg_textgraph.ops.graph_attention.plan import MAX_SPREAD, Segments, ragged, segments, token_pairs
+from pyg_textgraph.ops.graph_attention.plan import Segments, fits_dense, ragged, segments, token_pairs
 from pyg_textgraph.ops.graph_attention.reference import place_of, spread_pairs
 
 CROWDED = 0.5  # a gathered score costs about as much as two of a tile of consecutive tokens
@@ -45,7 +45,7 @@ class ListPlan:
         self.nodes = segments(layout, self.place)
         self.num_pairs = pairs.size(1)
         self.size = layout.num_graphs, layout.most_nodes
-        dense = self.size[0] * self.size[1] ** 2 <= MAX_SPREAD * self.num_pairs
+        dense = fits_dense(layout, self.num_pairs)
         self.crowded = dense and int((self.nodes.count * self.nodes.num_keys).sum()) > CROWDED * token_pairs(layout)
         graph = torch.repeat_interleave(layout.num_nodes)  # the graph of every node, then that of its tokens of no node
         self.graph = torch.cat([graph, torch.arange(layout.num_graphs, device=graph.device)])  # [M]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from abc import ABC, abstractmethod
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Self
@@ -31,7 +32,7 @@ from pyg_textgraph.sampling.neighbors import add_ends, text_ends
 _CONFIG, _WEIGHTS, _ENCODER = "text_graph_encoder.json", "graph.safetensors", "encoder"
 
 
-class TextGraphEncoder(nn.Module):
+class TextGraphEncoder(nn.Module, ABC):
     """A text encoder that embeds nodes by their own texts and their neighbours'.
 
     Args:
@@ -59,18 +60,19 @@ class TextGraphEncoder(nn.Module):
         return True
 
     @property
+    @abstractmethod
     def states_per_node(self) -> int:
         """How many states of a neighbour a centre looks at."""
-        raise NotImplementedError
 
+    @abstractmethod
     def forward(self, batch: NeighborBatch) -> Tensor:
         """The embeddings of the centres, (C, d)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def encode_nodes(self, texts: PackedTexts) -> Tensor:
         """What centres need to know of neighbours: depends on a neighbour's own text only. Shapes: (n, S, d)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def encode_centres(self, texts: PackedTexts, states: Tensor, valid: Tensor) -> Tensor:
         """The embeddings of centres from their texts and the states of their neighbours.
 
@@ -78,7 +80,6 @@ class TextGraphEncoder(nn.Module):
             - **states** (C, K, S, d) from :meth:`encode_nodes`; **valid** (C, K) bool
             - **returns** (C, d)
         """
-        raise NotImplementedError
 
     def sampler(
         self, data: Data, num_neighbors: int = 5, max_tokens: int | None = None, **kwargs: Any
@@ -209,9 +210,9 @@ class TextGraphEncoder(nn.Module):
         """All parameters but the encoder's."""
         return {name: p for name, p in self.named_parameters() if not name.startswith("encoder.")}
 
+    @abstractmethod
     def settings(self) -> dict[str, Any]:
         """The arguments that make this model again, but for the encoder and the tokenizer."""
-        raise NotImplementedError
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes the encoder, adapters merged into it, the tokenizer, the graph part, and settings: all of them or, if
