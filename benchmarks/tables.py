@@ -36,6 +36,14 @@ EXTRA = (
     "raw_mcnemar_p",
     "named_accuracy",
     "strength",
+    "accuracy_by_class_scores",
+    "first_line's_match",
+    "teacher-forced_match",
+    "most_frequent_training_answer",
+    "within_one",
+    "mean_distance",
+    "found",
+    "wrongly_listed",
 )
 
 

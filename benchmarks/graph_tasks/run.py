@@ -102,19 +102,16 @@ def measure(model: Any, config: Config, train: QuestionGraphs, test: QuestionGra
 
 
 def collect() -> list[Path]:
-    """One result file per table, from the newest file of each row."""
+    """One result file per table, from the newest file of each row: exact match, and the other metrics beside it."""
     tables: dict[str, list[Row]] = {}
     for name in names():
         found = newest("graph_tasks", name)
         if found is not None:
-            tables.setdefault(Config.load(name).table, []).extend(found["rows"])
-    short = ("case", "metric", "value", "peer", "peer_value")
-    return [
-        write_results(
-            "graph_tasks", [{k: row[k] for k in short if k in row} for row in rows], sys.argv, f"{table}_table"
-        )
-        for table, rows in tables.items()
-    ]
+            exact, *others = found["rows"]
+            row = {key: exact[key] for key in ("case", "metric", "value", "peer", "peer_value") if key in exact}
+            row |= {other["metric"].replace(" ", "_"): other["value"] for other in others}
+            tables.setdefault(Config.load(name).table, []).append(row)
+    return [write_results("graph_tasks", rows, sys.argv, f"{table}_table") for table, rows in tables.items()]
 
 
 def main() -> None:

@@ -8,12 +8,13 @@ import torch
 from transformers import ByT5Tokenizer
 
 from benchmarks.graph_tasks.config import Config, names
+from benchmarks.graph_tasks.errors import errors, profile, thirds
 from benchmarks.graph_tasks.evaluate import most_frequent
 from benchmarks.graph_tasks.figures import asked_nodes, by_layer, looks
 from benchmarks.graph_tasks.run import run
 from benchmarks.graph_tasks.task import make_data, make_model, passes
 from pyg_textgraph import datasets
-from pyg_textgraph.datasets import KGQA, GraphQA
+from pyg_textgraph.datasets import KGQA, GraphQA, GraphQuestion
 from pyg_textgraph.datasets.graph_qa import TASKS
 from pyg_textgraph.metrics import exact_match
 
@@ -91,3 +92,18 @@ def test_attention_by_layer() -> None:
     trained, untrained = (torch.as_tensor(line.get_ydata()) for line in figure.axes[0].lines[:2])
     assert torch.allclose(trained, before.mean(0))
     assert not torch.allclose(untrained, trained)
+
+
+def test_errors_by_size_and_answer() -> None:
+    assert thirds([1, 1, 1, 1, 2, 5]) == [(1, 1), (2, 5)]
+    assert thirds([4, 2, 9, 3, 7, 8]) == [(2, 3), (4, 7), (8, 9)]
+    questions = [GraphQuestion(("a",) * n, (), "?", answer) for n, answer in ((5, "2"), (6, "7"), (9, "no path"))]
+    rows = {row["case"]: row for row in profile("distance", ["2", "9", None], questions, lists=False)}
+    assert (
+        rows["distance, all (3)"] | {"value": 0.3333, "within_one": 0.5, "mean_distance": 1.0}
+        == rows["distance, all (3)"]
+    )
+    assert rows["distance, answer no path (1)"]["value"] == 0
+    assert rows["distance, nodes 5–5 (1)"]["value"] == 1
+    told = errors(["0, 4", "none", "1, 2"], ["0, 4", "3", "1, 5"], lists=True)
+    assert told == {"value": 0.3333, "found": 0.6, "wrongly_listed": 0.25}
