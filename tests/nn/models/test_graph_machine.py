@@ -278,3 +278,5 @@ def test_errors() -> None:
         config(input_refresh=5)
     with pytest.raises(ValueError, match="either 'input_ids' or"):
         model().model()
+    with pytest.raises(ValueError, match="'cache' is a StaticCache"):
+        model().generate(text(), max_new_tokens=2, cache_implementation="static")

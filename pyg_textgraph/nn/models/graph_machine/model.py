@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, GenerationMixin, PreTrainedModel
-from transformers.cache_utils import Cache, DynamicLayer
+from transformers.cache_utils import Cache, DynamicLayer, StaticCache
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from pyg_textgraph.data.sparse_edges import SparseEdges
@@ -97,8 +97,10 @@ class GraphMachineModel(GraphMachinePreTrainedModel):
 
         Raises:
             ValueError: If activations are to be recomputed with a cache, or by reentrant checkpointing, which loses
-                gradients of edges.
+                gradients of edges; if the cache is a static one.
         """
+        if isinstance(cache, StaticCache):  # shaped for keys and values, one of each per layer
+            raise ValueError("GraphMachineModel: 'cache' is a StaticCache, expected a DynamicCache or none")
         if self._recompute:
             if cache is not None:
                 raise ValueError("GraphMachineModel: got a 'cache' while activations are recomputed")
