@@ -10,8 +10,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-
 from benchmarks.common import Row, device, write_results
 from benchmarks.graph_tasks.config import Config
 from benchmarks.graph_tasks.evaluate import ended, longest_answer, written
@@ -75,7 +73,6 @@ def profile(name: str, answers: Sequence[str | None], questions: Sequence[GraphQ
     ]
 
 
-@torch.no_grad()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     known = [f"graphqa_{task}" for task in TASKS if task not in CLOSED]

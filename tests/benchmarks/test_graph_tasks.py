@@ -99,10 +99,7 @@ def test_errors_by_size_and_answer() -> None:
     assert thirds([4, 2, 9, 3, 7, 8]) == [(2, 3), (4, 7), (8, 9)]
     questions = [GraphQuestion(("a",) * n, (), "?", answer) for n, answer in ((5, "2"), (6, "7"), (9, "no path"))]
     rows = {row["case"]: row for row in profile("distance", ["2", "9", None], questions, lists=False)}
-    assert (
-        rows["distance, all (3)"] | {"value": 0.3333, "within_one": 0.5, "mean_distance": 1.0}
-        == rows["distance, all (3)"]
-    )
+    assert {"value": 0.3333, "within_one": 0.5, "mean_distance": 1.0}.items() <= rows["distance, all (3)"].items()
     assert rows["distance, answer no path (1)"]["value"] == 0
     assert rows["distance, nodes 5–5 (1)"]["value"] == 1
     told = errors(["0, 4", "none", "1, 2"], ["0, 4", "3", "1, 5"], lists=True)
